@@ -1,0 +1,438 @@
+"""How fast the program is, beside what people write instead: ratios of times that were taken in turn, in one run.
+
+A pass is forward, backward and the norm of every parameter's gradient, of ``NUM_MEMBERS`` post-LN encoders of
+``NUM_TOKENS`` tokens with biases and norm gains, in float32. depthlaw passes them as one ensemble, its members shared out
+to the cores. Beside it stand, of as many networks of the same size:
+
+    torchscale      a loop over torchscale's encoders
+    torch           a loop over torch.nn.TransformerEncoder
+    vmap            vmap(grad(functional_call)) of torch.nn.TransformerEncoder
+    two processes   the loop over torchscale's (or torch's), half of the networks in each of two processes of one thread
+
+``compare`` yields a row for each size and contender, ``growth`` how time and memory grow, ``commands`` what commands
+that people wait for cost in seconds of the processor. A time alone says little of another machine; a ratio does.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from multiprocessing import get_context
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from sims.ensemble import Ensemble
+    from sims.model import ModelConfig
+    from sims.update import Inputs, Task
+
+NUM_MEMBERS, NUM_TOKENS, HEAD_SIZE = 16, 32, 16
+STAND_INS = {
+    "fairscale": (),
+    "fairscale.nn": ("checkpoint_wrapper", "wrap"),
+    "timm": (),
+    "timm.models": (),
+    "timm.models.layers": ("drop_path",),
+}
+"""Names that torchscale imports of packages that it declares, and does not call in the networks built here."""
+COMMANDS = (
+    "--help",
+    "rule --norm post --optimizer adam --arch encoder --layers 12",
+    "explain S1-34",
+    "tables",
+    "predict --scheme pre-ln --optimizer sgd --sublayers 4 --attention",
+    "predict --scheme gpt2 --optimizer adamw --sublayers 12,24,48 --attention --roles",
+    "predict --scheme admin --optimizer sophia --sublayers 8,16,32 --attention",
+    "verify --quick",
+)
+IMPORTS = {"--help": "import typer", "tables": "import sympy"}
+"""By command, what of Python it is held against: the least that it can take."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the networks of a row."""
+
+    d_model: int
+    num_layers: int
+    num_sequences: int = 1
+    num_members: int = NUM_MEMBERS
+    num_tokens: int = NUM_TOKENS
+
+    @property
+    def config(self) -> ModelConfig:
+        from sims.model import ModelConfig, alternating
+
+        heads = max(1, self.d_model // HEAD_SIZE)
+        flags: dict[str, Any] = {"has_affine": True, "has_bias": True, "norm_eps": 1e-5}
+        return self.task.on(
+            ModelConfig(encoder=alternating(2 * self.num_layers), d_model=self.d_model, num_heads=heads, **flags)
+        )
+
+    @property
+    def task(self) -> Task:
+        from sims.update import Task
+
+        return Task(num_tokens=self.num_tokens, batch_size=self.num_sequences)
+
+    @property
+    def num_operations(self) -> float:
+        """Floating-point operations of a pass of one network: 6 for each number of a matrix and token, and those of
+        attention's two products."""
+        tokens, d = self.num_tokens * self.num_sequences, self.d_model
+        return self.num_layers * tokens * (6 * 12 * d**2 + 12 * d * self.num_tokens)
+
+
+QUICK = (Size(64, 8),)
+SIZES = (Size(64, 8), Size(64, 32), Size(64, 128), Size(64, 32, 8), Size(256, 8), Size(256, 8, 8))
+
+
+# ---------------------------------------------------------------- who is timed
+
+
+class Ours:
+    """depthlaw's ensemble, its members shared out to the cores."""
+
+    def __init__(self, size: Size, dtype: str = "float32", device: str = "cpu") -> None:
+        import torch
+
+        from sims.ensemble import Ensemble, Member
+        from sims.update import draw_inputs
+
+        self.task, self.device = size.task, device
+        num_threads = 1 if device != "cpu" else min(os.cpu_count() or 1, size.num_members)
+        each, kind, config = math.ceil(size.num_members / num_threads), getattr(torch, dtype), size.config
+        self.pool = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+
+        def make(start: int) -> tuple[Ensemble, Inputs]:
+            seeds = range(start, min(start + each, size.num_members))
+            members = [Member(config, seed) for seed in seeds]
+            inputs = draw_inputs(config, self.task, seeds, kind, device)
+            return Ensemble(members, dtype=kind, device=device), inputs
+
+        self.parts = list(self.pool.map(make, range(0, size.num_members, each)))
+
+    def __call__(self) -> None:
+        from sims.update import first_order
+
+        list(self.pool.map(lambda part: first_order(*part, self.task, ("sgd",)), self.parts))
+        _wait(self.device)
+
+    def close(self) -> None:
+        self.pool.shutdown()
+
+
+class Loop:
+    """A loop over networks of somebody else's code."""
+
+    def __init__(self, size: Size, build: Callable[[Size], tuple[nn.Module, Callable]], device: str = "cpu") -> None:
+        import torch
+
+        self.device, self.models = device, [build(size) for _ in range(size.num_members)]
+        for model, _ in self.models:
+            model.to(device)
+        shape = (size.num_sequences, size.num_tokens, size.d_model)
+        self.inputs = [torch.randn(shape, device=device) for _ in self.models]
+
+    def __call__(self) -> None:
+        for (model, forward), x in zip(self.models, self.inputs, strict=True):
+            forward(x)[:, -1, 0].sum().backward()
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.norm()
+                    parameter.grad = None
+        _wait(self.device)
+
+    def close(self) -> None:
+        pass
+
+
+class Mapped(Loop):
+    """vmap(grad(functional_call)) over torch's encoders."""
+
+    def __call__(self) -> None:
+        import torch
+        from torch.func import functional_call, grad, stack_module_state, vmap
+
+        modules: list[Any] = [model for model, _ in self.models]
+        weights, buffers = stack_module_state(modules)
+
+        def read(of_one: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+            return functional_call(modules[0], (of_one, buffers), (x,))[:, -1, 0].sum()
+
+        gradients = vmap(grad(read))({name: w.detach() for name, w in weights.items()}, torch.stack(self.inputs))
+        for gradient in gradients.values():
+            torch.linalg.vector_norm(gradient.flatten(1), dim=1)
+        _wait(self.device)
+
+
+def torch_encoder(size: Size) -> tuple[nn.Module, Callable]:
+    """torch's own encoder."""
+    from torch import nn
+
+    heads, layers = max(1, size.d_model // HEAD_SIZE), size.num_layers
+    layer = nn.TransformerEncoderLayer(size.d_model, heads, 4 * size.d_model, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    return model, model
+
+
+def torchscale_encoder(size: Size) -> tuple[nn.Module, Callable]:
+    """The encoder of Magneto's and DeepNet's authors."""
+    with standing_in():
+        code, config = (import_module(f"torchscale.architecture.{name}") for name in ("encoder", "config"))
+    heads, d = max(1, size.d_model // HEAD_SIZE), size.d_model
+    names = {"embed_dim": d, "attention_heads": heads, "ffn_embed_dim": 4 * d, "layers": size.num_layers}
+    options = {f"encoder_{name}": value for name, value in names.items()}
+    flags = {"encoder_normalize_before": False, "activation_fn": "relu", "vocab_size": -1, "no_output_layer": True}
+    model = code.Encoder(config.EncoderConfig(**options, **flags))
+    return model, lambda x: model(src_tokens=None, token_embeddings=x)["encoder_out"]
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """Modules that refuse to be called in the place of those that torchscale imports, where they are not installed."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a stand-in was called")
+
+    made = [name for name in STAND_INS if name not in sys.modules and find_spec(name.partition(".")[0]) is None]
+    for name in made:
+        module = sys.modules[name] = ModuleType(name)
+        for function in STAND_INS[name]:
+            setattr(module, function, refuse)
+    try:
+        yield
+    finally:
+        for name in made:
+            sys.modules.pop(name, None)
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+class Apart:
+    """A loop, half of its networks in each of two processes of one thread, which stand ready."""
+
+    def __init__(self, size: Size, loop: str) -> None:
+        half = Size(size.d_model, size.num_layers, size.num_sequences, size.num_members // 2, size.num_tokens)
+        self.pools = [ProcessPoolExecutor(1, get_context("spawn")) for _ in range(2)]
+        self._both(_stand_ready, half, loop)
+
+    def _both(self, call: Callable, *arguments: Any) -> None:
+        for future in [pool.submit(call, *arguments) for pool in self.pools]:
+            future.result()
+
+    def __call__(self) -> None:
+        self._both(_pass_once)
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.shutdown()
+
+
+_ready: list[Loop] = []
+"""In a process of ``Apart``: its loop."""
+
+
+def _stand_ready(size: Size, loop: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    _ready[:] = [Loop(size, _BUILDERS[loop])]
+
+
+def _pass_once() -> None:
+    _ready[0]()
+
+
+_BUILDERS = {"torchscale": torchscale_encoder, "torch": torch_encoder}
+
+
+def contenders(device: str = "cpu") -> dict[str, Callable[[Size], Any]]:
+    """Who stands beside depthlaw, by name; torchscale only where it is installed."""
+    has_torchscale = find_spec("torchscale") is not None
+    known: dict[str, Callable[[Size], Any]] = {
+        "torchscale": lambda size: Loop(size, torchscale_encoder, device),
+        "torch": lambda size: Loop(size, torch_encoder, device),
+        "vmap": lambda size: Mapped(size, torch_encoder, device),
+        "two processes": lambda size: Apart(size, "torchscale" if has_torchscale else "torch"),
+    }
+    absent = ({"torchscale"} if not has_torchscale else set()) | ({"two processes"} if device != "cpu" else set())
+    return {name: make for name, make in known.items() if name not in absent}
+
+
+# ---------------------------------------------------------------- timing
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "cpu") -> Iterator[dict[str, Any]]:
+    """A row for each contender: the medians of the times of a pass, and of their ratio, taken in turn.
+
+    with_construction: the ratio where the networks are made anew for the pass; those of ``Apart`` stand ready, so it has
+    none. share_of_peak: of our pass, in the operations that matrices take, over the best rate of ``matmul_peak``.
+    """
+    peak = matmul_peak(device)
+    for name, make in contenders(device).items():
+        theirs = make(size)
+        ours = Ours(size, dtype, device)
+        for call in (ours, theirs):  # once to warm up
+            call()
+        pairs = [(seconds_of(ours), seconds_of(theirs)) for _ in range(rounds)]
+        ours.close(), theirs.close()
+        whole = None
+        if name != "two processes":
+            made = [
+                (seconds_of(lambda: _once(Ours(size, dtype, device))), seconds_of(lambda: _once(make(size))))
+                for _ in range(max(1, rounds // 2))
+            ]
+            whole = statistics.median(theirs / ours for ours, theirs in made)
+        mine = statistics.median(pair[0] for pair in pairs)
+        ratios = sorted(pair[1] / pair[0] for pair in pairs)
+        yield {
+            "beside": name,
+            **size.__dict__,
+            "dtype": dtype,
+            "device": device,
+            "seconds": mine,
+            "seconds_beside": statistics.median(pair[1] for pair in pairs),
+            "ratio": statistics.median(ratios),
+            "ratio_least": ratios[0],
+            "ratio_most": ratios[-1],
+            "with_construction": whole,
+            "share_of_peak": size.num_operations * size.num_members / mine / peak,
+        }
+        gc.collect()
+
+
+def _once(call: Any) -> None:
+    call()
+    call.close()
+
+
+def matmul_peak(device: str = "cpu") -> float:
+    """The most operations a second that products of float32 matrices reach here: one large product on all cores, or as
+    many of middling ones as there are cores, each on one."""
+    import torch
+
+    num_cores, before = os.cpu_count() or 1, torch.get_num_threads()
+    large = torch.randn(1536, 1536, device=device)
+
+    def rate(call: Callable[[], Any], operations: float) -> float:
+        call()
+        _wait(device)
+        return operations / min(seconds_of(lambda: (call(), _wait(device))) for _ in range(5))
+
+    rates = [rate(lambda: large @ large, 2 * 1536**3)]
+    if device == "cpu":
+        parts = [torch.randn(512, 512) for _ in range(num_cores)]
+        with ThreadPoolExecutor(num_cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            several = lambda: list(pool.map(lambda x: [x @ x for _ in range(10)], parts))  # noqa: E731
+            rates.append(rate(several, 10 * num_cores * 2 * 512**3))
+        torch.set_num_threads(before)
+    return max(rates)
+
+
+# ---------------------------------------------------------------- growth, and commands
+
+AXES: dict[str, tuple[Size, ...]] = {
+    "num_layers": tuple(Size(64, layers, num_members=2) for layers in (32, 100, 300)),
+    "d_model": tuple(Size(d, 8, num_members=2) for d in (64, 128, 256, 512)),
+    "num_tokens": tuple(Size(64, 8, num_members=2, num_tokens=tokens) for tokens in (64, 128, 256, 512)),
+    "num_members": tuple(Size(64, 8, num_members=members) for members in (8, 32, 128)),
+}
+
+
+def growth(axis: str) -> dict[str, Any]:
+    """Time and memory of a pass against one size, each in a process of its own, and the slopes of their logarithms."""
+    import numpy as np
+
+    sizes = AXES[axis]
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        measured = [pool.submit(_alone, size).result() for size in sizes]
+    x = np.log([getattr(size, axis) for size in sizes])
+    times, memories = (np.array(column) for column in zip(*measured, strict=True))
+    slopes = {name: float(np.polyfit(x, np.log(y), 1)[0]) for name, y in (("time", times), ("memory", memories))}
+    return {
+        "axis": axis,
+        "values": [getattr(size, axis) for size in sizes],
+        "seconds": times.tolist(),
+        "bytes": memories.tolist(),
+        **slopes,
+    }
+
+
+def _alone(size: Size) -> tuple[float, float]:
+    """Seconds of the second pass, and the most memory beyond what the program itself takes."""
+    import torch
+
+    from sims import ensemble, update  # noqa: F401  (their memory is the program's)
+
+    torch.ones(8) @ torch.ones(8)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ours = Ours(size)
+    ours()
+    seconds = min(seconds_of(ours) for _ in range(3))
+    return seconds, 1024.0 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:
+    """What each command costs in seconds of the processor, children included, and what it is held against."""
+    for command in names:
+        own = _cpu_seconds("from paper_checks.cli.app import main; main()", *command.split())
+        least = _cpu_seconds(IMPORTS[command]) if command in IMPORTS else None
+        yield {"command": f"depthlaw {command}", "cpu_seconds": own, "beside": IMPORTS.get(command), "least": least}
+
+
+def _cpu_seconds(code: str, *arguments: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def machine() -> dict[str, Any]:
+    """What a record says of where it was made."""
+    import psutil
+
+    names = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    processor = names[0].partition(":")[2].strip() if names else platform.processor()
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    return {"processor": processor, "num_cores": os.cpu_count(), "memory": memory, "system": platform.system()}
+
+
+def versions() -> dict[str, str]:
+    there = [name for name in ("torch", "numpy", "torchscale") if find_spec(name) is not None]
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in there}}
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
