@@ -47,8 +47,10 @@ def test_shape() -> None:
 
 
 def test_what_is_predicted() -> None:
-    """The rows of ``predict``, number for number; of a Transformer with heads of the size that is measured."""
-    for options, asked in ((SMALL, SMALL.partition("--width")[0]), (TOKENS, TOKENS.partition("--seeds")[0])):
+    """The rows of ``predict``, number for number; of a Transformer with heads of the size that is measured, and with
+    all points."""
+    of_tokens = f"{TOKENS.partition('--seeds')[0]} --precise"
+    for options, asked in ((SMALL, SMALL.partition("--width")[0]), (TOKENS, of_tokens)):
         predicted = document("predict", *asked.split())
         found = answer(options)
         assert found["not_predicted"] is None

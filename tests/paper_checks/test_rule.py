@@ -155,7 +155,7 @@ def test_the_command_asks_about_this_rule(select: str | None) -> None:
     rule = solve_rule("post", "adam", "decoder", select)
     line = predict_command(rule, (1, 4))
     assert line is not None
-    found = document(*line.split()[1:], "--tokens", "3")
+    found = document(*line.split()[1:], "--tokens", "3", "--precise")
     scheme = rule_scheme(rule, rule.sides[0])
     network = Network(scheme=scheme, arch="decoder", num_sublayers=8, num_tokens=3, has_wide_heads=True)
     assert found["rows"][-1]["roles"] == pytest.approx(dict(network.theory("adam").roles), rel=1e-6)

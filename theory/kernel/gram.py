@@ -123,6 +123,6 @@ def mean_abs(left: Array, right: Array) -> float:
 
 
 def nuclear(left: Array, right: Array) -> float:
-    """The sum of singular values of Y X^T, Y^T Y = left and X^T X = right, (n, n) each."""
+    """The sum of singular values of Y X^T, Y^T Y = left and X^T X = right, (n, n) each; the mean over several left."""
     root = factor(right)
-    return float(np.sqrt(np.linalg.eigvalsh(root.T @ left @ root).clip(min=0.0)).sum())
+    return float(np.sqrt(np.linalg.eigvalsh(root.T @ left @ root).clip(min=0.0)).sum(-1).mean())

@@ -84,7 +84,7 @@ class Reading:
                 square=float(squares.mean()),
                 length=float(np.sqrt(squares).mean()),
                 root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
-                nuclear=float(np.mean([nuclear(of_tokens, self._hidden) for of_tokens in gram[:256]])),
+                nuclear=nuclear(gram[:256], self._hidden),
                 factored=float(np.mean([factored_of_few(error.T, self._hidden) for error in errors[:256]]))
                 if self._has_factored
                 else None,
