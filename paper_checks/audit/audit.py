@@ -275,7 +275,8 @@ def audit(
     if measures:
         try:
             for depth in depths:
-                rows.append(predicted(as_config(depth.built), task_of(depth.built), optimizer))
+                row = predicted(as_config(depth.built), task_of(depth.built), optimizer)
+                rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             remarks += _uneven(depths[-1].built)
             if findings.faults and claimed is not None:
@@ -650,6 +651,12 @@ def _with_why(
     if all(abs(factor - 1) < _ALIKE for factor in factors) and not ratios:
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
+
+
+def _left_out(built: Built) -> set[str]:
+    """Roles of which a prediction says something else than what is measured: biases, where some matrices have none."""
+    biased = {role for roles in built.biases.values() for role in roles}
+    return set() if all(weight.role in biased for weight in built.weights) else {"bias", "encoder/bias", "decoder/bias"}
 
 
 def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> list[str]:

@@ -306,6 +306,8 @@ class _Look:
                 continue
             self._tell_of_serial(side, gap, len(sublayers))
             bare = list(takewhile(lambda part: not self._has_matrices(part), gap))
+            if stretch is None and self._begins_anew(gap):
+                bare = [part for part in gap if not self._has_matrices(part)]
             if len(bare) < len(gap) and stretch is not None and self._changes_width(gap):
                 bare = []
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
@@ -320,6 +322,21 @@ class _Look:
 
     def _changes_width(self, stretches: Sequence[_Stretch]) -> bool:
         return shape_of(stretches[0].start)[-1] != shape_of(stretches[-1].end)[-1]
+
+    def _begins_anew(self, stretches: Sequence[_Stretch]) -> bool:
+        """Whether an attention is added to a learned token, as in CaiT, where one token reads the rest in the end."""
+        flow = self.flow
+        inside = {node for stretch in stretches for node in stretch.inside}
+        if not any(node in flow.products for node in inside):
+            return False
+        for node in inside:
+            operands = [operand for operand in flow.operands(node)[:2] if operand is not None]
+            fixed = [operand for operand in operands if operand not in flow.active]
+            if is_a(node, ADDS) and len(operands) == 2 and len(fixed) == 1:
+                learned = flow.inactive_parameters(fixed[0])
+                if any(flow.parameters[name].ndim > 1 for name in learned):
+                    return True
+        return False
 
     def _has_matrices(self, stretch: _Stretch) -> bool:
         return any(node in self.flow.matrices for node in stretch.inside)
@@ -464,6 +481,11 @@ class _Look:
         if not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
             return
         self.serial.update(names)
+        if index and self._begins_anew(serial):
+            self.unread.append(
+                f"{side}: behind sublayer {index} a learned token reads the stream; that part is left out"
+            )
+            return
         what = "an attention" if has_attention else "matrices"
         where = f"behind sublayer {index}" if index else "at the beginning"
         self.unread.append(

@@ -218,9 +218,10 @@ class Multiplied(nn.Module):
         super().__init__()
         self.gain = gain if how == "times" else 1.0
         self.ups = nn.ModuleList(nn.Linear(64, 128) for _ in range(num_layers))
-        self.downs = nn.ModuleList(nn.Linear(128, 64) for _ in range(num_layers))
+        self.downs: Any = nn.ModuleList(nn.Linear(128, 64) for _ in range(num_layers))
         for down in self.downs if how == "weight_norm" else ():
-            weight_norm(down).parametrizations.weight.original0.data.mul_(gain)
+            weight_norm(down)
+            down.parametrizations.weight.original0.data.mul_(gain)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for up, down in zip(self.ups, self.downs, strict=True):

@@ -891,3 +891,30 @@ def test_what_multiplies_the_logits_is_read_wherever_it_stands(place: str) -> No
     module = Attending()
     (sublayer,) = look(module, guess(module)).sublayers
     assert sublayer.attention_scale == pytest.approx(0.1, rel=1e-5)
+
+
+class ClassAttention(nn.Module):
+    """As CaiT ends: a learned token attends to the stream and is normalised, with a residual connection of its own.
+    has_token: else the attention's output goes on by itself."""
+
+    def __init__(self, *, has_token: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, norm_first=True, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.token = nn.Parameter(torch.randn(1, 1, D))
+        self.attention = nn.MultiheadAttention(D, HEADS, batch_first=True)
+        self.norm, self.has_token = nn.LayerNorm(D), has_token
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        u = torch.cat([self.token, self.layers(x)], 1)
+        read = self.attention(u[:, :1], u, u, need_weights=False)[0]
+        return self.norm(self.token + read if self.has_token else read)
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+def test_a_learned_token_behind_the_stream_is_left_out_and_told(has_token: bool) -> None:
+    built = read(ClassAttention(has_token=has_token))
+    assert block(built) == PRE and len(built.sublayers) == 4
+    (line,) = built.unread
+    assert ("behind sublayer 4 a learned token reads the stream" in line) == has_token
+    assert built.final["encoder"] == has_token
