@@ -279,7 +279,7 @@ def audit(
                 rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             remarks += _uneven(depths[-1].built)
-            if findings.faults and claimed is not None:
+            if findings.faults and claimed is not None and not any(f.kind in _NO_LAW for f in findings.faults):
                 beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
         except ValueError as error:
             rows = []
@@ -589,6 +589,8 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
+_NO_LAW = ("depth-ignored", "no-residual")
+"""Faults of modules whose sublayers, as they are read at some depths, say nothing of other depths."""
 _UNEVEN = 3.0
 """Between the scales at which tokens start: beyond it, a prediction that gives all of them one is not relied on."""
 

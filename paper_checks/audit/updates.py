@@ -61,7 +61,8 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
             add(weight.role, weight.of(gradient), weight.of(weight.parameter), keys)
     for name, role in built.others.items():
         gradient = gradients.get(name)
-        is_apart = role == "other" or (role == "bias" and name not in built.biases)  # of a head, say
+        is_of_branch = bool(set(BRANCH_ROLES) & set(built.biases.get(name, ())))
+        is_apart = role == "other" or (role == "bias" and not is_of_branch)  # of a head, say
         if gradient is not None and not is_apart:
             add(role, gradient, built.flow.parameters[name].detach(), [role])
     return sums
