@@ -317,10 +317,10 @@ def _depths(
         for own in range(seed, seed + num_seeds):
             module = _built(build, number, own)
             called = guess(module, own) if inputs is None else _given(inputs, module)
-            built = look(module, called)
+            built = look(module, called) if first is None else first.of_other_draws(module, called)
             first = first or built
-            if measures and built.flow.output.isfinite().all():
-                updates.append(measured(built, optimizer))
+            if measures and (update := measured(built, optimizer)):
+                updates.append(update)
             done += 1
             advance("building and measuring", done, total)
         assert first is not None

@@ -421,8 +421,8 @@ def test_packed_cross_attention_gets_its_own_deviations() -> None:
     names["initialise"](model)
     stds = names["STD"]["decoder"]
     assert stds["cross_q"] < stds["cross_v"]
-    cross = model.decoder.layers[0].multihead_attn
-    for role, part in zip("qkv", cross.in_proj_weight.chunk(3), strict=True):
+    packed = model.get_parameter("decoder.layers.0.multihead_attn.in_proj_weight")
+    for role, part in zip("qkv", packed.chunk(3), strict=True):
         assert float(part.detach().std()) == pytest.approx(stds[f"cross_{role}"], rel=0.05)
     roles = {
         name: names["role_of"](f"decoder.layers.0.multihead_attn.{name}")

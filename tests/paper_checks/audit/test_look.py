@@ -723,6 +723,18 @@ def test_what_is_no_transformer_is_refused_in_one_line(module: nn.Module, messag
 # ---------------------------------------------------------------- nothing is changed
 
 
+def test_other_draws_of_a_module_are_read_as_it_is() -> None:
+    """As if it was looked at; one of other parameters is."""
+    first, second, deeper = torch_encoder(), torch_encoder(), nn.Transformer(D, HEADS, 1, 1, F, 0.0)
+    reading = read(first)
+    for module in (second, deeper):
+        told, anew = reading.of_other_draws(module, guess(module)), read(module)
+        assert told.module is module
+        assert [(w.role, w.name, w.std) for w in told.weights] == [(w.role, w.name, w.std) for w in anew.weights]
+    one, other = (module.get_parameter("layers.0.linear1.weight") for module in (first, second))
+    assert not torch.equal(one, other)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "T5Model"])
 def test_every_precision_is_read_alike(name: str, dtype: torch.dtype) -> None:
@@ -916,5 +928,5 @@ def test_a_learned_token_behind_the_stream_is_left_out_and_told(has_token: bool)
     built = read(ClassAttention(has_token=has_token))
     assert block(built) == PRE and len(built.sublayers) == 4
     (line,) = built.unread
-    assert ("behind sublayer 4 a learned token reads the stream" in line) == has_token
+    assert ("behind the last sublayer a learned token reads the stream" in line) == has_token
     assert built.final["encoder"] == has_token
