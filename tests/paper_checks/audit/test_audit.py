@@ -222,7 +222,8 @@ def test_a_seed_is_of_each_random_generator() -> None:
     states = random.getstate(), numpy.random.get_state()[1].tolist()
     updates = [audit(build, (2,), num_seeds=2, seed=5).depths[0].updates for _ in range(2)]
     assert updates[0] == updates[1] and updates[0][0] != updates[0][1]
-    assert len(set(drawn)) == 3  # of two seeds, and of the look at the memory
+    by_generator = [set(values) for values in zip(*drawn, strict=True)]
+    assert [len(values) for values in by_generator] == [3, 3]  # of two seeds, and of the look at the memory
     assert states == (random.getstate(), numpy.random.get_state()[1].tolist())
 
 
