@@ -275,10 +275,11 @@ def audit(
     if measures:
         try:
             for depth in depths:
-                rows.append(predicted(as_config(depth.built), task_of(depth.built), optimizer))
+                row = predicted(as_config(depth.built), task_of(depth.built), optimizer)
+                rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             remarks += _uneven(depths[-1].built)
-            if findings.faults and claimed is not None:
+            if findings.faults and claimed is not None and not any(f.kind in _NO_LAW for f in findings.faults):
                 beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
         except ValueError as error:
             rows = []
@@ -316,10 +317,10 @@ def _depths(
         for own in range(seed, seed + num_seeds):
             module = _built(build, number, own)
             called = guess(module, own) if inputs is None else _given(inputs, module)
-            built = look(module, called)
+            built = look(module, called) if first is None else first.of_other_draws(module, called)
             first = first or built
-            if measures and built.flow.output.isfinite().all():
-                updates.append(measured(built, optimizer))
+            if measures and (update := measured(built, optimizer)):
+                updates.append(update)
             done += 1
             advance("building and measuring", done, total)
         assert first is not None
@@ -588,6 +589,8 @@ def _asked_config(
     return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
+_NO_LAW = ("depth-ignored", "no-residual")
+"""Faults of modules whose sublayers, as they are read at some depths, say nothing of other depths."""
 _UNEVEN = 3.0
 """Between the scales at which tokens start: beyond it, a prediction that gives all of them one is not relied on."""
 
@@ -650,6 +653,12 @@ def _with_why(
     if all(abs(factor - 1) < _ALIKE for factor in factors) and not ratios:
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
+
+
+def _left_out(built: Built) -> set[str]:
+    """Roles of which a prediction says something else than what is measured: biases, where some matrices have none."""
+    biased = {role for roles in built.biases.values() for role in roles}
+    return set() if all(weight.role in biased for weight in built.weights) else {"bias", "encoder/bias", "decoder/bias"}
 
 
 def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str, float]]]) -> list[str]:

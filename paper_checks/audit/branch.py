@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -91,9 +92,9 @@ class Weight:
         with torch.no_grad():
             self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
 
-    @property
+    @cached_property
     def std(self) -> float:
-        """Of the entries of the matrix that the data meet."""
+        """Of the entries of the matrix that the data meet, when it is first asked for."""
         return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
 
     @property

@@ -131,6 +131,22 @@ class Built:
         users = Counter(name for sub in self.sublayers for name in {weight.name for weight in sub.weights})
         return [name for name, number in users.items() if number > 1]
 
+    def of_other_draws(self, module: nn.Module, inputs: Inputs) -> Built:
+        """What is read of a module that differs in its draws alone, so that it need not be looked at: ``flow`` stays
+        that of the first, and what is told of values is, too. A module of other parameters is looked at."""
+        parameters = dict(module.named_parameters())
+        mine = dict(self.module.named_parameters())
+        if parameters.keys() != mine.keys() or any(parameters[name].shape != mine[name].shape for name in mine):
+            return look(module, inputs)
+        sides = {
+            side: [
+                replace(sub, weights=tuple(replace(w, parameter=parameters[w.name]) for w in sub.weights))
+                for sub in sublayers
+            ]
+            for side, sublayers in self.sides.items()
+        }
+        return replace(self, module=module, inputs=inputs, sides=sides)
+
     def num_layers(self, side: str) -> int:
         """Blocks of a side."""
         return max(sublayer.layer for sublayer in self.sides[side])
@@ -304,8 +320,10 @@ class _Look:
             if stretch is not None and not stretch.terms:
                 gap.append(stretch)
                 continue
-            self._tell_of_serial(side, gap, len(sublayers))
+            self._tell_of_serial(side, gap, len(sublayers), is_last=stretch is None)
             bare = list(takewhile(lambda part: not self._has_matrices(part), gap))
+            if stretch is None and self._begins_anew(gap):
+                bare = [part for part in gap if not self._has_matrices(part)]
             if len(bare) < len(gap) and stretch is not None and self._changes_width(gap):
                 bare = []
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
@@ -320,6 +338,21 @@ class _Look:
 
     def _changes_width(self, stretches: Sequence[_Stretch]) -> bool:
         return shape_of(stretches[0].start)[-1] != shape_of(stretches[-1].end)[-1]
+
+    def _begins_anew(self, stretches: Sequence[_Stretch]) -> bool:
+        """Whether an attention is added to a learned token, as in CaiT, where one token reads the rest in the end."""
+        flow = self.flow
+        inside = {node for stretch in stretches for node in stretch.inside}
+        if not any(node in flow.products for node in inside):
+            return False
+        for node in inside:
+            operands = [operand for operand in flow.operands(node)[:2] if operand is not None]
+            fixed = [operand for operand in operands if operand not in flow.active]
+            if is_a(node, ADDS) and len(operands) == 2 and len(fixed) == 1:
+                learned = flow.inactive_parameters(fixed[0])
+                if any(flow.parameters[name].ndim > 1 for name in learned):
+                    return True
+        return False
 
     def _has_matrices(self, stretch: _Stretch) -> bool:
         return any(node in self.flow.matrices for node in stretch.inside)
@@ -453,7 +486,7 @@ class _Look:
         terms = self._terms(stretch.end, stretch.start, self.flow.active)
         return 1.0 if any(term.edge is not None for term in terms) else sum(term.factor for term in terms)
 
-    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int) -> None:
+    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int, *, is_last: bool) -> None:
         """Say where matrices stand on the stream itself, with no way round: a layer without residual connection.
 
         What changes the width is none: an embedding, a head, or the joining of patches.
@@ -464,8 +497,11 @@ class _Look:
         if not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
             return
         self.serial.update(names)
+        where = "behind the last sublayer" if is_last else f"behind sublayer {index}" if index else "at the beginning"
+        if index and self._begins_anew(serial):
+            self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
+            return
         what = "an attention" if has_attention else "matrices"
-        where = f"behind sublayer {index}" if index else "at the beginning"
         self.unread.append(
             f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"
         )

@@ -31,9 +31,12 @@ _ONE = 0.02
 
 
 def measured(built: Built, optimizer: str) -> dict[str, float]:
-    """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two."""
+    """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two.
+    Empty where the module's output is not finite."""
     module = built.module.float() if _is_half(built.module) else built.module
     value = _logit(module, built.inputs, built.d_model)
+    if value is None:
+        return {}
     trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     if not trained:
         raise ValueError(f"no parameter of {type(module).__name__} is trained: all have requires_grad=False")
@@ -61,9 +64,10 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
             add(weight.role, weight.of(gradient), weight.of(weight.parameter), keys)
     for name, role in built.others.items():
         gradient = gradients.get(name)
-        is_apart = role == "other" or (role == "bias" and name not in built.biases)  # of a head, say
+        is_of_branch = bool(set(BRANCH_ROLES) & set(built.biases.get(name, ())))
+        is_apart = role == "other" or (role == "bias" and not is_of_branch)  # of a head, say
         if gradient is not None and not is_apart:
-            add(role, gradient, built.flow.parameters[name].detach(), [role])
+            add(role, gradient, trained[name].detach(), [role])
     return sums
 
 
@@ -71,12 +75,14 @@ def _is_half(module: nn.Module) -> bool:
     return any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in module.parameters())
 
 
-def _logit(module: nn.Module, inputs: Inputs, d_model: int) -> Tensor:
+def _logit(module: nn.Module, inputs: Inputs, d_model: int) -> Tensor | None:
     was_training = module.training
     try:
         output = first_output(inputs.call(module.eval()))
     finally:
         module.train(was_training)
+    if not output.isfinite().all():
+        return None
     last = output.flatten(0, -2)[-1]
     if len(last) != d_model:
         return last[0]

@@ -26,6 +26,7 @@ _CLASSES = {
 """Of torch.optim, by optimizer."""
 NAMES: Mapping[str, tuple[str, ...]] = {
     "qkv": ("c_attn", "query_key_value", "qkv", "in_proj*"),
+    "cross_qkv": ("multihead_attn.in_proj*",),
     "q": ("q_proj", "query", "wq", "SelfAttention.q"),
     "k": ("k_proj", "key", "wk", "SelfAttention.k"),
     "v": ("v_proj", "value", "wv", "SelfAttention.v"),
@@ -36,7 +37,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "cross_q": ("cross_attn.q*", "encoder_attn.q_proj", "EncDecAttention.q"),
     "cross_k": ("cross_attn.k*", "encoder_attn.k_proj", "EncDecAttention.k"),
     "cross_v": ("cross_attn.v*", "encoder_attn.v_proj", "EncDecAttention.v"),
-    "cross_out": ("cross_attn.o*", "encoder_attn.out_proj", "EncDecAttention.o"),
+    "cross_out": ("cross_attn.o*", "encoder_attn.out_proj", "EncDecAttention.o", "multihead_attn.out_proj"),
     "fc1": ("gate_proj", "c_fc", "w1", "fc1", "linear1", "intermediate.dense", "wi", "dense_h_to_4h"),
     "fc3": ("up_proj", "w3", "fc3", "wi_1"),
     "fc2": ("down_proj", "mlp.c_proj", "w2", "fc2", "linear2", "output.dense", "DenseReluDense.wo", "dense_4h_to_h"),
@@ -105,9 +106,10 @@ def initialise(model):
         stds = {{ 'STD["decoder" if "decoder" in name else "encoder"]' if by_side else "STD" }}
         if role == "bias":
             parameter.zero_()
-        if role not in (*stds, "qkv"):
+        if role not in (*stds, "qkv"{{ ', "cross_qkv"' if by_side }}):
             continue
-        roles = "qkv" if role == "qkv" else [role]  # packed: one behind the other along the longer side
+        roles = [role.replace("qkv", part) for part in "qkv"] if role.endswith("qkv") else [role]
+        # packed: one behind the other along the longer side
         dim = 0 if parameter.shape[0] >= parameter.shape[-1] else 1
         for part, matrix in zip(roles, parameter.chunk(len(roles), dim)):
 %% if varies
@@ -143,7 +145,7 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
             continue  # torch.optim.Muon moves matrices alone; choose another optimizer for the rest
 %% endif
         role = role_of(name)
-        role = "v" if role == "qkv" else role  # of the three, v has most of the update
+        role = role and role.replace("qkv", "v")  # packed: of the three, v has most of the update
 %% if is_mixed
         in_muon = parameter.ndim == 2 and role not in (None, "embedding", "head")
 %% endif
@@ -213,7 +215,8 @@ def code(
     roles = {role for one in sublayers for role in config.roles(one.kind)}
     lines = []
     for role, parts in NAMES.items():
-        if role in roles or role not in BRANCH_ROLES:
+        first = role.replace("qkv", "q")
+        if first in roles or first not in BRANCH_ROLES:
             listed = ", ".join(f'"{part}"' for part in parts)
             lines += wrap(f'    "{role}": [{listed}],', _WIDTH, subsequent_indent=" " * 8)
 

@@ -414,6 +414,23 @@ def test_packed_queries_keys_and_values_get_their_own_deviations() -> None:
         assert float(part.detach().std()) == pytest.approx(stds[role], rel=0.05)
 
 
+def test_packed_cross_attention_gets_its_own_deviations() -> None:
+    """T5's start, whose queries are smaller than keys and values, in torch's encoder-decoder; its rates, too."""
+    advice = advise(recipe="t5", optimizer="adafactor", from_layers=(2, 2), layers=(4, 4), d_model=D, num_heads=HEADS)
+    names, model = pasted(advice.code(advice.remedies[0])), nn.Transformer(D, HEADS, 2, 2, 4 * D, batch_first=True)
+    names["initialise"](model)
+    stds = names["STD"]["decoder"]
+    assert stds["cross_q"] < stds["cross_v"]
+    packed = model.get_parameter("decoder.layers.0.multihead_attn.in_proj_weight")
+    for role, part in zip("qkv", packed.chunk(3), strict=True):
+        assert float(part.detach().std()) == pytest.approx(stds[f"cross_{role}"], rel=0.05)
+    roles = {
+        name: names["role_of"](f"decoder.layers.0.multihead_attn.{name}")
+        for name in ("in_proj_weight", "out_proj.weight")
+    }
+    assert list(roles.values()) == ["cross_qkv", "cross_out"]
+
+
 def test_names_that_the_code_does_not_know_are_said() -> None:
     names = of_deepnorm()
     with pytest.raises(ValueError, match="no parameter has the role fc1, fc2, k, out, q, v: put your names into NAMES"):

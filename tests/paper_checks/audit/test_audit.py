@@ -116,6 +116,21 @@ def convnext(num_layers):
     return nn.Sequential(nn.Conv2d(3, 8, 4, 4), *(MixedByChannel() for _ in range(num_layers)))
 
 
+class Experts(nn.Module):  # whose router's weights are in one einsum with the second matrices
+    def __init__(self):
+        super().__init__()
+        self.router, self.up = nn.Linear(32, 4), nn.Parameter(torch.randn(4, 32, 64))
+        self.down = nn.Parameter(torch.randn(4, 64, 32))
+
+    def forward(self, x):
+        inner = torch.relu(torch.einsum("btd,edf->btef", x, self.up))
+        return x + torch.einsum("btef,efd,bte->btd", inner, self.down, self.router(x).softmax(-1))
+
+
+def experts(num_layers):
+    return nn.Sequential(*(Experts() for _ in range(num_layers)))
+
+
 def not_a_number(num_layers):
     model = build(num_layers)
     nn.init.constant_(model.layers[0].linear1.weight, float("nan"))
@@ -207,7 +222,8 @@ def test_a_seed_is_of_each_random_generator() -> None:
     states = random.getstate(), numpy.random.get_state()[1].tolist()
     updates = [audit(build, (2,), num_seeds=2, seed=5).depths[0].updates for _ in range(2)]
     assert updates[0] == updates[1] and updates[0][0] != updates[0][1]
-    assert len(set(drawn)) == 3  # of two seeds, and of the look at the memory
+    by_generator = [set(values) for values in zip(*drawn, strict=True)]
+    assert [len(values) for values in by_generator] == [3, 3]  # of two seeds, and of the look at the memory
     assert states == (random.getstate(), numpy.random.get_state()[1].tolist())
 
 
@@ -218,9 +234,10 @@ class Multiplied(nn.Module):
         super().__init__()
         self.gain = gain if how == "times" else 1.0
         self.ups = nn.ModuleList(nn.Linear(64, 128) for _ in range(num_layers))
-        self.downs = nn.ModuleList(nn.Linear(128, 64) for _ in range(num_layers))
+        self.downs: Any = nn.ModuleList(nn.Linear(128, 64) for _ in range(num_layers))
         for down in self.downs if how == "weight_norm" else ():
-            weight_norm(down).parametrizations.weight.original0.data.mul_(gain)
+            weight_norm(down)
+            down.parametrizations.weight.original0.data.mul_(gain)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for up, down in zip(self.ups, self.downs, strict=True):
@@ -239,6 +256,25 @@ def test_the_scale_is_that_of_the_matrix_that_the_data_meet(how: str) -> None:
     assert "get_parameter" not in wrong.faults[0].fix  # whose entries are not those that are asked for
     told = depthlaw.initialise(Multiplied(2, 0.1, how), scheme="gpt2")
     assert len([line for line in told.must_change if "is normalised" in line]) == (2 if how == "weight_norm" else 0)
+
+
+def test_biases_are_compared_where_all_matrices_have_them() -> None:
+    """Of the prediction's network all have; that of a head is none of a branch."""
+    some = audit(lambda n: Multiplied(n, 1.0, ""), (2,), num_seeds=1)
+    assert "bias" in some.depths[0].updates[0] and "bias" not in some.predicted[0]
+
+    def headed(num_layers: int, *, has_bias: bool) -> nn.Module:
+        return nn.Sequential(_fresh(num_layers), nn.Linear(32, 8, bias=has_bias))
+
+    with_bias, without = (audit(lambda n, has=has: headed(n, has_bias=has), (2,), num_seeds=1) for has in (True, False))
+    assert "bias" in without.predicted[0]
+    assert with_bias.depths[0].updates[0]["bias"] == pytest.approx(without.depths[0].updates[0]["bias"])
+
+
+def test_nothing_is_predicted_of_other_depths_where_depth_is_ignored() -> None:
+    answer = audit(lambda _: _fresh(2), (2, 4), scheme="post-ln", num_seeds=1)
+    assert [fault.kind for fault in answer.faults] == ["depth-ignored"]
+    assert not answer.far and "predicted" not in answer.faults[0].why
 
 
 def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +333,7 @@ REFUSED = {
     "audited_models:no_stream": "no residual stream",
     "audited_models:resnet": "the stream of Sequential is 1 x 8 x 224 x 224, channels before places",
     "audited_models:convnext": "the stream of Sequential is 1 x 8 x 56 x 56, channels before places",
+    "audited_models:experts --scheme pre-ln": "as where one einsum multiplies experts by their router's weights",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
     "audited_models:build --input audited_models:number": "answered no tensor",
     "audited_models:build --input audited_models:failing": "--input failed: ZeroDivisionError",

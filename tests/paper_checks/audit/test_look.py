@@ -723,6 +723,18 @@ def test_what_is_no_transformer_is_refused_in_one_line(module: nn.Module, messag
 # ---------------------------------------------------------------- nothing is changed
 
 
+def test_other_draws_of_a_module_are_read_as_it_is() -> None:
+    """As if it was looked at; one of other parameters is."""
+    first, second, deeper = torch_encoder(), torch_encoder(), nn.Transformer(D, HEADS, 1, 1, F, 0.0)
+    reading = read(first)
+    for module in (second, deeper):
+        told, anew = reading.of_other_draws(module, guess(module)), read(module)
+        assert told.module is module
+        assert [(w.role, w.name, w.std) for w in told.weights] == [(w.role, w.name, w.std) for w in anew.weights]
+    one, other = (module.get_parameter("layers.0.linear1.weight") for module in (first, second))
+    assert not torch.equal(one, other)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "T5Model"])
 def test_every_precision_is_read_alike(name: str, dtype: torch.dtype) -> None:
@@ -891,3 +903,30 @@ def test_what_multiplies_the_logits_is_read_wherever_it_stands(place: str) -> No
     module = Attending()
     (sublayer,) = look(module, guess(module)).sublayers
     assert sublayer.attention_scale == pytest.approx(0.1, rel=1e-5)
+
+
+class ClassAttention(nn.Module):
+    """As CaiT ends: a learned token attends to the stream and is normalised, with a residual connection of its own.
+    has_token: else the attention's output goes on by itself."""
+
+    def __init__(self, *, has_token: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, norm_first=True, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.token = nn.Parameter(torch.randn(1, 1, D))
+        self.attention = nn.MultiheadAttention(D, HEADS, batch_first=True)
+        self.norm, self.has_token = nn.LayerNorm(D), has_token
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        u = torch.cat([self.token, self.layers(x)], 1)
+        read = self.attention(u[:, :1], u, u, need_weights=False)[0]
+        return self.norm(self.token + read if self.has_token else read)
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+def test_a_learned_token_behind_the_stream_is_left_out_and_told(has_token: bool) -> None:
+    built = read(ClassAttention(has_token=has_token))
+    assert block(built) == PRE and len(built.sublayers) == 4
+    (line,) = built.unread
+    assert ("behind the last sublayer a learned token reads the stream" in line) == has_token
+    assert built.final["encoder"] == has_token
