@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from paper_checks.cli import (
     advise,
     audit,
+    bench,
     experiment,
     explain,
     measure,
@@ -46,7 +47,7 @@ _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
     "What to use, and how it grows": (advise, rule, predict, tables, schemes),
-    "On real networks": (audit, measure, train, experiment),
+    "On real networks": (audit, measure, train, experiment, bench),
     "What the papers print": (verify, explain, report),
 }
 """The modules of the commands by the panel of ``--help`` that they stand in. A command is called as its module is."""

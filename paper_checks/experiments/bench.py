@@ -131,7 +131,11 @@ class Ours:
     def __call__(self) -> None:
         from sims.update import first_order
 
-        list(self.pool.map(lambda part: first_order(*part, self.task, ("sgd",)), self.parts))
+        def measure(part: tuple[Ensemble, Inputs]) -> None:
+            model, inputs = part
+            first_order(model, inputs, self.task, ("sgd",))
+
+        list(self.pool.map(measure, self.parts))
         _wait(self.device)
 
     def close(self) -> None:
