@@ -235,7 +235,7 @@ def _measure(
 ) -> Result:
     """A chunk, its seeds shared out to threads that compute one operation each on one core: with two cores to an
     operation, most of the time is spent on waiting for each other."""
-    num_threads = 1 if question.device != "cpu" or question.keeps_steps else min(os.cpu_count() or 1, len(seeds))
+    num_threads = 1 if question.device != "cpu" or question.keeps_steps else threads_for(question, len(seeds))
     if num_threads == 1:
         result = _part(question, seeds, advance, probes=probes)
         if question.keeps_steps:
@@ -259,6 +259,21 @@ def _measure(
         is_over.set()
         pool.shutdown()
         torch.set_num_threads(before)
+
+
+def threads_for(question: Question, num_seeds: int) -> int:
+    """The number of threads that seeds are shared out to on a CPU: as many as cores, or one where matrices are small.
+
+    Python hands over from thread to thread between any two operations, which takes as long as a small one does.
+    """
+    task, num_cores = question.task, min(os.cpu_count() or 1, num_seeds)
+    products = num_seeds / num_cores * task.batch_size * task.num_tokens * question.config.d_model**2
+    return num_cores if products >= _WORTH_A_THREAD else 1
+
+
+_WORTH_A_THREAD = 2**22
+"""Of a square matrix and the vectors of all members of a thread, how many numbers are multiplied: measured on 2 cores,
+at 2^20 two threads took 1.08 times as long as one, at 2^23 0.57 times."""
 
 
 def _joined(parts: Sequence[Result]) -> Result:

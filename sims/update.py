@@ -162,16 +162,16 @@ def first_order(
     on_stream: called at every x_l on either way; what it raises ends the pass.
     """
     x, y = _leaf(inputs.x), None if inputs.y is None else _leaf(inputs.y)
+    ends = {name: leaf for name, leaf in zip(INPUTS, (x, y), strict=True) if leaf is not None and leaf.requires_grad}
     trained: dict[str, Tensor] = {name: parameter for name, parameter, _ in model.tagged()}
-    if task.trains_inputs:
-        trained |= {name: leaf for name, leaf in zip(INPUTS, (x, y), strict=True) if leaf is not None}
-    order = _empty(trained, model.num_members, tuple(optimizers))
+    trained |= ends if task.trains_inputs else {}
+    order, rooms = _empty(trained, model.num_members, tuple(optimizers), keeps_steps=keeps_steps)
     reduced: set[str] = set()
 
     def reduce(name: str, norms: Norms) -> None:
         assert name not in reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
         reduced.add(name)
-        _reduce(model, name, norms, order, keeps_steps)
+        _reduce(name, norms, order, keeps_steps=keeps_steps and name not in INPUTS)
 
     def receive(name: str, x_END: Tensor, grad_ENF: Tensor) -> None:
         weight, is_branch = trained[name].detach(), model.roles[name] in BRANCH_ROLES
@@ -180,15 +180,8 @@ def first_order(
         if (bias := f"{name}_bias") in trained:
             reduce(bias, Norms(grad_ENF.sum(1), trained[bias].detach(), 1, is_branch=False))
 
-    def on_gradient(name: str) -> Callable[[Tensor], None]:
-        def reduce_leaf(leaf: Tensor) -> None:
-            grad, leaf.grad = leaf.grad, None
-            if grad is not None:  # that of a matrix was received
-                reduce(name, _norms(model, name, grad, leaf.detach()))
-
-        return reduce_leaf
-
-    handles = [leaf.register_post_accumulate_grad_hook(on_gradient(name)) for name, leaf in trained.items()]
+    # Those of matrices and their biases are received, on the way to the gradients of vectors, tables and inputs.
+    leaves = ends | {name: leaf for name, leaf in trained.items() if model.roles.get(name) not in _RECEIVED}
     try:
         first: dict[str, Tensor] = {}
         hidden = x
@@ -198,30 +191,48 @@ def first_order(
             on_stream()
             _no_norm_overflowed(model, side, index, order)
         order.readings = readings(model, hidden, inputs, task)
-        objective(model, hidden, inputs, task).sum().backward()
+        total = objective(model, hidden, inputs, task).sum()
+        grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     finally:
         model.overflowed, model.receive = None, None
-        for handle in handles:
-            handle.remove()
     order.readings = {name: value.detach() for name, value in order.readings.items()}
+    by_leaf = dict(zip(leaves, grads, strict=True))
     for name, leaf in trained.items():  # what the objective does not depend on has no gradient
         if name not in reduced:
-            reduce(name, _norms(model, name, torch.zeros_like(leaf), leaf.detach()))
+            grad = by_leaf.get(name)
+            reduce(name, _norms(model, name, torch.zeros_like(leaf) if grad is None else grad, leaf.detach()))
+    if keeps_steps:
+        for steps in order.steps.values():
+            for name, step in steps.items():
+                step.mul_(model.lr_multiplier(name, model.num_dims[name]))
+    ones = x.new_ones(model.num_members, dtype=next(iter(trained.values())).dtype)
+    rates_PE = torch.stack([ones if name in INPUTS else model.lr_multiplier(name, 0) for name in trained])
+    for optimizer, several in rooms.items():
+        for room_PE in several:
+            room_PE.mul_(rates_PE / model.config.d_model ** NORMALISATION[optimizer].power)
     return order
 
 
-def _empty(trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str]) -> FirstOrder:
-    """Allocate every result beforehand. A result that is allocated between two gradients would take the place of the
-    first, where the next gradient, of the same size, would no longer fit: the process grew by a copy of all weights.
+_RECEIVED = (*BRANCH_ROLES, "head", "bias")
+"""The roles of what multiplies vectors, and of what is added behind it."""
+
+
+def _empty(
+    trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str], *, keeps_steps: bool
+) -> tuple[FirstOrder, dict[str, list[Tensor]]]:
+    """Allocate every result beforehand, and return the tables as well: (P, E) of P parameters.
+
+    A result that is allocated between two gradients would take the place of the first, where the next gradient, of the
+    same size, would no longer fit: the process grew by a copy of all weights.
     """
-    one_of_them = next(iter(trained.values())).detach()
-    tables = []
-    for _ in range(2):
-        rooms = [one_of_them.new_empty(len(trained), num_members) for _ in optimizers]
-        tables.append(
-            {name: dict(zip(trained, room, strict=True)) for name, room in zip(optimizers, rooms, strict=True)}
-        )
-    return FirstOrder(values=tables[0], functionals=tables[1], steps={optimizer: {} for optimizer in optimizers})
+    order, one_of_them = FirstOrder(steps={optimizer: {} for optimizer in optimizers}), next(iter(trained.values()))
+    rooms: dict[str, list[Tensor]] = {}
+    for optimizer in optimizers:
+        is_one = optimizer != "lamb" and not keeps_steps  # the definition's update is that of the real step
+        rooms[optimizer] = [one_of_them.detach().new_empty(len(trained), num_members) for _ in range(2 - is_one)]
+        tables = [dict(zip(trained, room, strict=True)) for room in rooms[optimizer]]
+        order.functionals[optimizer], order.values[optimizer] = tables[0], tables[-1]
+    return order, rooms
 
 
 def _no_norm_overflowed(model: Ensemble, side: str, index: int, order: FirstOrder) -> None:
@@ -245,18 +256,18 @@ def _norms(model: Ensemble, name: str, grad: Tensor, weight: Tensor) -> Norms:
     return Norms(grad, weight, model.num_dims[name], model.roles[name] in BRANCH_ROLES)
 
 
-def _reduce(model: Ensemble, name: str, norms: Norms, order: FirstOrder, keeps_steps: bool) -> None:
-    is_input = name in INPUTS
-    for optimizer in order.values:
-        power, constant = NORMALISATION[optimizer]
-        rate = (1 if is_input else model.lr_multiplier(name, 0)) / model.config.d_model**power
-        torch.mul(norms.functional(optimizer), rate, out=order.functionals[optimizer][name])
-        if not keeps_steps or is_input:
-            torch.mul(norms.alignment(optimizer), rate, out=order.values[optimizer][name])
-            continue
-        step = order.steps[optimizer][name] = model.lr_multiplier(name, norms.num_dims) * norms.first_step(optimizer)
-        along = (norms.grad * step).reshape(len(step), -1).sum(1) / model.config.d_model**power / constant
-        order.values[optimizer][name].copy_(along)
+def _reduce(name: str, norms: Norms, order: FirstOrder, *, keeps_steps: bool) -> None:
+    """Write the update of one parameter, without learning-rate multiplier and power of the width."""
+    for optimizer, functionals in order.functionals.items():
+        functionals[name].copy_(norms.functional(optimizer))
+        values = order.values[optimizer]
+        if keeps_steps:
+            step = norms.first_step(optimizer)
+            along = (norms.grad * step).reshape(len(step), -1).sum(1)
+            values[name].copy_(along / NORMALISATION[optimizer].constant)
+            order.steps[optimizer][name] = step
+        elif values is not functionals:
+            values[name].copy_(norms.alignment(optimizer))
 
 
 SIGN_TYPE = ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, option, refusing
+from paper_checks.cli.options import option, refusing
 from paper_checks.cli.output import counted, print_json
 from paper_checks.system.files import as_text, document, write_atomically
 from paper_checks.system.page import Page, grid
 
-EXAMPLES = ("bench --quick", "bench --plot speed.svg --record mine.json")
+EXAMPLES = ("bench --quick", "bench --quick --json", "bench --plot speed.svg --record mine.json")
 
 
 def run(
@@ -39,8 +39,6 @@ def run(
 
     with refusing():
         where = choose_device(device)
-    if record is not None and record.is_dir():
-        raise BadInputError(f"--record: {record} is a folder")
     sizes = bench.QUICK if quick else bench.SIZES
     axes = [] if quick or where != "cpu" else list(bench.AXES)
     names = () if quick else bench.COMMANDS
@@ -80,17 +78,16 @@ def show(answer: Mapping[str, Any], page: Page) -> None:
     heads = ("d_model", "layers", "sequences", "beside", "ratio", "least to most", "made anew", "of peak")
     page.show(grid(heads, _ratios(answer["rows"]), ("beside",), title="A pass of 16 networks"))
     page.say(
-        "ratio: their time over depthlaw's. made anew: the same with the networks' construction. of peak: depthlaw's rate "
-        "of operations in matrices over the best that torch's products reach here."
+        "ratio: their time over depthlaw's. made anew: the same with the networks' construction. of peak: depthlaw's "
+        "rate of operations in matrices over the best that torch's products reach here."
     )
     if grown := answer["growth"]:
         cells = [
             (
                 row["axis"],
                 *(", ".join(f"{x:.3g}" for x in row[name]) for name in ("values", "seconds")),
-                f"{row['time']:.2f}",
+                *(f"{row[name]:.2f}" for name in ("time", "memory")),
             )
-            + (f"{row['memory']:.2f}",)
             for row in grown
         ]
         page.show(grid(("against", "at", "seconds", "time as", "memory as"), cells, ("against", "at", "seconds")))

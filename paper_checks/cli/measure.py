@@ -61,8 +61,8 @@ def run(
     ),
     device: str = options.DEVICE,
     dtype: str = option(
-        "float64, float32, which is faster and wrong of q and k in deep post-LN, or auto: float32 where rounding changes "
-        "no number by a thousandth, else float64.",
+        "float64, float32, which is faster and wrong of q and k in deep post-LN, or auto: float32 where rounding "
+        "changes no number by a thousandth, else float64.",
         "auto",
         MORE,
         known=options.DTYPES,

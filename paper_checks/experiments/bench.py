@@ -1,8 +1,8 @@
 """How fast the program is, beside what people write instead: ratios of times that were taken in turn, in one run.
 
 A pass is forward, backward and the norm of every parameter's gradient, of ``NUM_MEMBERS`` post-LN encoders of
-``NUM_TOKENS`` tokens with biases and norm gains, in float32. depthlaw passes them as one ensemble, its members shared out
-to the cores. Beside it stand, of as many networks of the same size:
+``NUM_TOKENS`` tokens with biases and norm gains, in float32. depthlaw passes them as one ensemble, shared out to the
+cores where that pays. Beside it stand, of as many networks of the same size:
 
     torchscale      a loop over torchscale's encoders
     torch           a loop over torch.nn.TransformerEncoder
@@ -24,10 +24,12 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -113,10 +115,12 @@ class Ours:
         import torch
 
         from sims.ensemble import Ensemble, Member
+        from sims.measure import Question, threads_for
         from sims.update import draw_inputs
 
         self.task, self.device = size.task, device
-        num_threads = 1 if device != "cpu" else min(os.cpu_count() or 1, size.num_members)
+        question = Question(config=size.config, task=size.task)
+        num_threads = threads_for(question, size.num_members) if device == "cpu" else 1
         each, kind, config = math.ceil(size.num_members / num_threads), getattr(torch, dtype), size.config
         self.pool = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
 
@@ -180,7 +184,11 @@ class Mapped(Loop):
         def read(of_one: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
             return functional_call(modules[0], (of_one, buffers), (x,))[:, -1, 0].sum()
 
-        gradients = vmap(grad(read))({name: w.detach() for name, w in weights.items()}, torch.stack(self.inputs))
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "There is a performance drop"
+            )  # of attention, which vmap takes one by one
+            gradients = vmap(grad(read))({name: w.detach() for name, w in weights.items()}, torch.stack(self.inputs))
         for gradient in gradients.values():
             torch.linalg.vector_norm(gradient.flatten(1), dim=1)
         _wait(self.device)
@@ -297,7 +305,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
 def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "cpu") -> Iterator[dict[str, Any]]:
     """A row for each contender: the medians of the times of a pass, and of their ratio, taken in turn.
 
-    with_construction: the ratio where the networks are made anew for the pass; those of ``Apart`` stand ready, so it has
+    with_construction: the ratio where the networks are made anew for the pass; those of ``Apart`` stand ready and have
     none. share_of_peak: of our pass, in the operations that matrices take, over the best rate of ``matmul_peak``.
     """
     peak = matmul_peak(device)
@@ -307,14 +315,13 @@ def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "c
         for call in (ours, theirs):  # once to warm up
             call()
         pairs = [(seconds_of(ours), seconds_of(theirs)) for _ in range(rounds)]
-        ours.close(), theirs.close()
+        ours.close()
+        theirs.close()
         whole = None
         if name != "two processes":
-            made = [
-                (seconds_of(lambda: _once(Ours(size, dtype, device))), seconds_of(lambda: _once(make(size))))
-                for _ in range(max(1, rounds // 2))
-            ]
-            whole = statistics.median(theirs / ours for ours, theirs in made)
+            both = (partial(_anew, partial(Ours, size, dtype, device)), partial(_anew, partial(make, size)))
+            made = [[seconds_of(call) for call in both] for _ in range(max(1, rounds // 2))]
+            whole = statistics.median(others / own for own, others in made)
         mine = statistics.median(pair[0] for pair in pairs)
         ratios = sorted(pair[1] / pair[0] for pair in pairs)
         yield {
@@ -333,9 +340,10 @@ def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "c
         gc.collect()
 
 
-def _once(call: Any) -> None:
-    call()
-    call.close()
+def _anew(make: Callable[[], Any]) -> None:
+    made = make()
+    made()
+    made.close()
 
 
 def matmul_peak(device: str = "cpu") -> float:
@@ -347,18 +355,24 @@ def matmul_peak(device: str = "cpu") -> float:
     large = torch.randn(1536, 1536, device=device)
 
     def rate(call: Callable[[], Any], operations: float) -> float:
-        call()
-        _wait(device)
-        return operations / min(seconds_of(lambda: (call(), _wait(device))) for _ in range(5))
+        def waited() -> None:
+            call()
+            _wait(device)
+
+        waited()
+        return operations / min(seconds_of(waited) for _ in range(5))
 
     rates = [rate(lambda: large @ large, 2 * 1536**3)]
     if device == "cpu":
         parts = [torch.randn(512, 512) for _ in range(num_cores)]
         with ThreadPoolExecutor(num_cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            several = lambda: list(pool.map(lambda x: [x @ x for _ in range(10)], parts))  # noqa: E731
-            rates.append(rate(several, 10 * num_cores * 2 * 512**3))
+            rates.append(rate(lambda: list(pool.map(_ten_products, parts)), 10 * num_cores * 2 * 512**3))
         torch.set_num_threads(before)
     return max(rates)
+
+
+def _ten_products(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x @ x for _ in range(10)]
 
 
 # ---------------------------------------------------------------- growth, and commands
@@ -392,11 +406,7 @@ def growth(axis: str) -> dict[str, Any]:
 
 def _alone(size: Size) -> tuple[float, float]:
     """Seconds of the second pass, and the most memory beyond what the program itself takes."""
-    import torch
-
-    from sims import ensemble, update  # noqa: F401  (their memory is the program's)
-
-    torch.ones(8) @ torch.ones(8)
+    Ours(Size(8, 1, num_members=1))()  # the memory of the program itself
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ours = Ours(size)
     ours()

@@ -40,7 +40,8 @@ class Extras:
 class Kept:
     """A record, read once: what there is of it that a measurement made now would repeat, and what is added.
 
-    path: None to keep nothing. dtype: as of ``sims.measure.Question``. ValueError, in one line, of a file that is no record.
+    path: None to keep nothing. dtype: as of ``sims.measure.Question``. ValueError, in one line, of a file that is no
+    record.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
