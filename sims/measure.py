@@ -23,7 +23,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -254,7 +254,8 @@ def _measure(
     try:
         parts = [seeds[start : start + size] for start in range(0, len(seeds), size)]
         futures = [pool.submit(_part, question, part, tell, probes=probes) for part in parts]
-        return _joined([future.result() for future in futures])
+        wait(futures, return_when=FIRST_EXCEPTION)
+        return _joined([future.result() for future in futures if future.done()])
     finally:
         is_over.set()
         pool.shutdown()

@@ -750,7 +750,8 @@ class _Rest:
         if is_a(user, (*PRODUCTS, CONVOLUTION)):
             return "other" if self._is_in_factor(node, user) else self._bias(name, user)
         active = next((operand for operand in flow.operands(user) if operand in flow.active), None)
-        if is_a(user, MULTIPLES) and active is not None:
+        is_factor = is_a(user, ("AddcmulBackward",)) and flow.operands(user).index(node) > 0
+        if (is_factor or is_a(user, MULTIPLES)) and active is not None:
             return "norm_gain" if self.norms.is_part_at(active, user) else None
         if is_a(user, ADDS) and active is not None:
             curved = any(is_a(part, ("TanhBackward", "ErfBackward")) for part in flow.users(user))

@@ -129,12 +129,14 @@ class OtherModel:
 @cache
 def beside(path: Path = clients.PATH) -> list[OtherModel]:
     """Everything that the record has, in the order of ``clients.cases``: the cases that have all optimizers."""
-    runs = {_key(run.config): run for run in record.read(path)} if path.exists() else {}
+    runs: dict[str, list[record.Run]] = {}
+    for run in record.read(path) if path.exists() else ():
+        runs.setdefault(_key(run.config), []).append(run)
     lines = []
     for case in clients.cases():
-        there = {one: runs.get(_key(record.plain(case.sizes(one)))) for one in clients.OPTIMIZERS}
-        if None not in there.values():
-            lines += [_beside(case, optimizer, run) for optimizer, run in there.items() if run is not None]
+        there = {one: runs.get(_key(record.plain(case.sizes(one))), []) for one in clients.OPTIMIZERS}
+        if all(there.values()):
+            lines += [_beside(case, optimizer, several) for optimizer, several in there.items()]
     return lines
 
 
@@ -143,8 +145,9 @@ def _key(config: Mapping[str, Any]) -> str:
     return json.dumps({name: value for name, value in config.items() if name != "package"}, sort_keys=True)
 
 
-def _beside(case: Case, optimizer: str, run: record.Run) -> OtherModel:
-    network = case.network
+def _beside(case: Case, optimizer: str, runs: Sequence[record.Run]) -> OtherModel:
+    network, package = case.network, runs[-1].config["package"]
+    run = record.find(runs, runs[-1].config)
     predicted = kernel_kept.read(clients.PREDICTED).find(network, optimizer).by_optimizer[optimizer]
     ratios = {}
     for role, exact in predicted.items():
@@ -153,7 +156,7 @@ def _beside(case: Case, optimizer: str, run: record.Run) -> OtherModel:
             power = 0.0 if role == "update" else network.role_power(optimizer, role)
             values = [value * case.d_model**power for value in run.values[role] if value is not None]
             ratios[role] = stats.ratio_to_exact(stats.estimate(values), exact.value)
-    return OtherModel(case, optimizer, str(run.config["package"]), len(run.seeds), ratios.pop("update"), ratios)
+    return OtherModel(case, optimizer, str(package), len(run.seeds), ratios.pop("update"), ratios)
 
 
 def page() -> str:

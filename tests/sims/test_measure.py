@@ -1,6 +1,7 @@
 """Measurements of many seeds: the same in every chunk, divergence where it began, and nothing that rounding decides."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +27,8 @@ def question(num_sublayers: int = 4, **rest: Any) -> Question:
     return Question(**{"config": config, "task": Task(num_tokens=4), **rest})
 
 
-def together(asked: Question, seeds: range) -> Result:
-    return as_one(list(run(asked, seeds)))
+def together(asked: Question, seeds: range, advance: Callable[[float], None] = lambda _: None) -> Result:
+    return as_one(list(run(asked, seeds, advance)))
 
 
 def as_one(parts: list[Result]) -> Result:
@@ -35,7 +36,8 @@ def as_one(parts: list[Result]) -> Result:
     assert len({tuple(part.values) for part in parts}) == 1  # the same quantities in each
     values = {name: [x for part in parts for x in part.values[name]] for name in parts[0].values}
     diverged = {seed: place for part in parts for seed, place in part.diverged.items()}
-    return Result([seed for part in parts for seed in part.seeds], values, diverged, parts[0].unreliable)
+    seeds = [seed for part in parts for seed in part.seeds]
+    return Result(seeds, values, diverged, parts[0].unreliable, parts[0].dtype)
 
 
 def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +272,61 @@ def test_tokens_that_differ_by_rounding_alone_lose_q_and_k_altogether(
     assert roles == ({f"{optimizer}/{role}" for optimizer in ("sgd", "adam") for role in "qk"} if lost else set())
     assert {"sgd/v", "sgd/out", "sgd/fc1", "sgd/fc2", "sgd/update"} <= result.values.keys()
     assert any(name.startswith("sgd/layer/q") for name in result.values) is not lost
+
+
+@pytest.mark.parametrize(("num_sublayers", "dtype"), [(12, "float32"), (60, "float64")])
+def test_float32_is_taken_where_it_is_right(num_sublayers: int, dtype: str) -> None:
+    """And then it is: no number of a seed is off by more than a hundredth of the scatter that seeds have."""
+    asked = question(
+        num_sublayers, task=Task(num_tokens=8), optimizers=("sgd", "adam"), dtype="auto", has_layers=num_sublayers > 12
+    )
+    told: list[float] = []
+    [first, *rest] = run(asked, range(12), told.append)
+    assert {part.dtype for part in (first, *rest)} == {dtype}
+    assert sum(told) == pytest.approx(12)
+    assert not first.unreliable
+    same = as_one(list(run(replace(asked, dtype=dtype), range(12))))
+    assert as_one([first, *rest]).values == {name: pytest.approx(x, rel=1e-4) for name, x in same.values.items()}
+    if dtype == "float32":
+        short, exact = in_both(asked, range(12))
+        for name in first.values:
+            errors = (short[name] / exact[name] - 1).abs()
+            assert errors.max() < max(0.01 * float(exact[name].log().std()), 1e-5), name  # the head's are all the same
+
+
+def test_a_real_step_is_taken_in_float64() -> None:
+    [result] = run(question(2, dtype="auto", learning_rate=1e-3), range(2))
+    assert result.dtype == "float64"
+
+
+def test_threads_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = question(12, task=Task(num_tokens=8), optimizers=("sgd", "adam"), has_layers=True)
+    wild = question(12, residual_weight=1e40, placement="pre")  # its numbers overflow
+    for one in (asked, wild):
+        results = []
+        for num_threads in (1, 3):
+            monkeypatch.setattr(measure, "threads_for", lambda *_, num=num_threads: num)
+            results.append(together(one, range(10)))
+        alone, shared = results
+        assert (alone.seeds, alone.diverged, alone.dtype) == (shared.seeds, shared.diverged, shared.dtype)
+        assert alone.unreliable.keys() == shared.unreliable.keys()
+        for name, values in alone.values.items():
+            assert shared.values[name] == pytest.approx(values, rel=1e-6, nan_ok=True), name
+
+
+def test_what_is_told_may_stop_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C does: the others stop soon, and torch has its threads back. Each of them tells 80 times and more."""
+    monkeypatch.setattr(measure, "threads_for", lambda *_: 2)
+    before, told = torch.get_num_threads(), []
+
+    def stop(done: float) -> None:
+        told.append(done)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together(question(40), range(6), stop)
+    assert len(told) < 40 and torch.get_num_threads() == before
 
 
 WIDTH, NUM_SUBLAYERS = 16, 4

@@ -14,6 +14,7 @@ from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
 from sims.optim import MIXED, OPTIMIZERS
 from sims.update import (
     Inputs,
+    Norms,
     Task,
     draw_inputs,
     finite_changes,
@@ -222,3 +223,15 @@ def test_inputs_are_each_seed_s_own_and_correlated_as_asked() -> None:
 def test_a_task_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Task(**change)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_singular_values_of_a_gradient_of_few_tokens(dtype: torch.dtype) -> None:
+    """By its rank and by the whole matrix; singular values over six orders of magnitude, one gradient that is 0."""
+    generator = torch.Generator().manual_seed(1)
+    kind: dict[str, Any] = {"generator": generator, "dtype": dtype}
+    sizes = torch.tensor([10.0**-power for power in range(7)], dtype=dtype)[:, None]
+    grad = torch.randn((4, 64, 7), **kind) @ (sizes * torch.randn((4, 7, 96), **kind))
+    grad[2] = 0
+    whole, by_rank = (Norms(grad, grad, 2, is_branch=True, rank=rank).nuclear for rank in (None, 7))
+    assert torch.allclose(whole, by_rank, rtol=1e-10 if dtype is torch.float64 else 1e-5, atol=0)
