@@ -233,15 +233,19 @@ class _Stopped(Exception):
 def _measure(
     question: Question, seeds: Sequence[int], advance: Callable[[float], None], *, probes: bool = False
 ) -> Result:
-    """A chunk, its seeds shared out to threads that compute one operation each on one core: with two cores to an
-    operation, most of the time is spent on waiting for each other."""
-    num_threads = 1 if question.device != "cpu" or question.keeps_steps else threads_for(question, len(seeds))
+    """A chunk. On a CPU its seeds are shared out to threads, and each operation has one core unless its matrices are
+    huge: with several cores to an operation, most of the time is spent on waiting for each other."""
+    is_on_cpu, before = question.device == "cpu", torch.get_num_threads()
+    num_threads = threads_for(question, len(seeds)) if is_on_cpu and not question.keeps_steps else 1
     if num_threads == 1:
-        result = _part(question, seeds, advance, probes=probes)
-        if question.keeps_steps:
-            gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
-        return result
-    lock, is_over, before = threading.Lock(), threading.Event(), torch.get_num_threads()
+        try:
+            torch.set_num_threads(1 if is_on_cpu and question.config.d_model < _HUGE else before)
+            return _part(question, seeds, advance, probes=probes)
+        finally:
+            torch.set_num_threads(before)
+            if question.keeps_steps:
+                gc.collect()  # what a forward-mode derivative ran on is in cycles, and as large as the networks
+    lock, is_over = threading.Lock(), threading.Event()
 
     def tell(done: float) -> None:
         if is_over.is_set():
@@ -272,6 +276,8 @@ def threads_for(question: Question, num_seeds: int) -> int:
     return num_cores if products >= _WORTH_A_THREAD else 1
 
 
+_HUGE = 512
+"""The least width at which torch may take several cores for one operation."""
 _WORTH_A_THREAD = 2**22
 """Of a square matrix and the vectors of all members of a thread, how many numbers are multiplied: measured on 2 cores,
 at 2^20 two threads took 1.08 times as long as one, at 2^23 0.57 times."""
