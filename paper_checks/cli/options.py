@@ -51,7 +51,7 @@ PRECISIONS = "float32, float64 or bfloat16"
 SHAPES = "gpt, bert, nmt, vit, vit-masked or speech"
 SCHEDULES = "constant, linear, cosine or inverse-sqrt"
 EXPERIMENTS = "stable-rates, warmup, thousand-layers, own-row or best-rates"
-SCALES = "small or large"
+SCALES = "small, wide or large"
 FIGURES = (".png", ".svg", ".pdf")
 POST_LN_INIT = "post-ln-init"
 """A scheme of ``depthlaw train`` alone: DeepNet's control."""

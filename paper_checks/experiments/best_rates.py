@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 LAYERS = (4, 8, 16, 32)
 LLAMA = f"{OF_RECIPE}llama-2"
 SCHEMES = ("pre-ln", "gpt2", "depth-mup", "completep", "su-pre-adam", LLAMA)
+OPTIMIZER = "adamw"
 STEP = 1.5
 """Octaves between rates."""
 HIGH = tuple(2.0 ** (k * STEP) for k in range(-6, 0))
@@ -63,7 +64,7 @@ def arm_name(scheme: str, num_layers: int, rate: float) -> str:
 
 
 def make(scale: Scale) -> Experiment:
-    shared: dict[str, Any] = scale.shared(_STEPS, warmup=0.1) | {"measure_at": (0,), "optimizer": "adamw"}
+    shared: dict[str, Any] = scale.shared(_STEPS, warmup=0.1) | {"measure_at": (0,), "optimizer": OPTIMIZER}
     shared |= {"weight_decay": WEIGHT_DECAY, "schedule": "cosine", "evaluate_every": shared["num_steps"]}
     arms = tuple(
         Arm(
