@@ -20,6 +20,7 @@ from typing import Any
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
+from paper_checks.experiments.best_rates import HIGH
 from paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
 from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
@@ -27,7 +28,7 @@ from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.own_row import ROWS
 from paper_checks.experiments.own_row import arm_name as own_name
-from paper_checks.experiments.scale import SMALL
+from paper_checks.experiments.scale import SMALL, WIDE
 from paper_checks.experiments.stable_rates import AXIS, CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt, wide
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
@@ -37,7 +38,7 @@ from paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
 from paper_checks.pages.markdown import bracket, caption, section
 from paper_checks.papers.registry import claims
-from paper_checks.routes.best_rates import Found, factor, growing, in_words, predicted
+from paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
 from paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, QUESTIONS, SMALLER
 from paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
@@ -286,8 +287,7 @@ def summary(rates: Record, warm: Record, deep: Record, own: Record, best: Record
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         own_rows={row: _answer(statement, own) for row, statement in OWN_ROW.items()},
         other_rows={" under ".join(names): _answer(statement, own) for names, statement in OTHER_ROW.items()},
-        follows={scheme: _answer(statement, best) for scheme, statement in FOLLOWS.items()},
-        nearer=_answer(NEARER, best),
+        best=best_in_short(best),
     )
 
 
@@ -544,7 +544,7 @@ def _own_cell(record: Record, row: str, optimizer: str) -> str:
 
 
 def best_rates(record: Record, images: str) -> str:
-    founds = [Found.of(scheme, record.book) for scheme in BEST_SCHEMES]
+    founds = [found for scheme in BEST_SCHEMES if (found := Found.of(scheme, record.book)).seeds]
     return section(
         "training",
         "best_rates",
@@ -554,14 +554,44 @@ def best_rates(record: Record, images: str) -> str:
         heads=[
             *("scheme", "seeds", "slope predicted", "by U as measured", "slope measured", "of mean curves"),
             *(f"best at {layers}" for layers in BEST_LAYERS),
-            "least loss, shallow to deep",
+            *("least loss, shallow to deep", "its change", "seeds that decide"),
         ],
-        rows=[_best_row(found) for found in founds if found.seeds],
+        rows=[_best_row(found) for found in founds],
+        slow=f"2^{math.log2(HIGH[0]):g}",
+        excess=min((found.excess(HIGH[0]) for found in founds), default=math.nan),
+        num_double=sum(found.num_double for found in founds),
+        num_curves=sum(len(BEST_LAYERS) * len(found.seeds) for found in founds),
         factor=in_words(factor(record.book)),
         growing=growing(),
         steps=record.experiment.arms[0].trial.num_steps,
         width=record.experiment.arms[0].trial.d_model,
+        wide=WIDE.d_model,
     )
+
+
+def best_in_short(record: Record) -> str:
+    """The result in a paragraph, which the README has too. Empty where the record has no seed of every scheme."""
+    founds = [Found.of(scheme, record.book) for scheme in BEST_SCHEMES]
+    if not all(found.seeds for found in founds):
+        return ""
+
+    def of(found: Found) -> dict[str, Any]:
+        name, wanted = found.scheme.removeprefix(OF_RECIPE), predicted(found.scheme)
+        answer, change = _answer(FOLLOWS[found.scheme], record), in_words(found.loss_change)
+        return {"name": name, "slope": in_words(found.measured), "predicted": wanted, "said": answer, "loss": change}
+
+    trial = record.experiment.arms[0].trial
+    return section(
+        "training",
+        "best_in_short",
+        flat=[of(found) for found in founds if is_flat(found.scheme)],
+        growing=[of(found) for found in founds if not is_flat(found.scheme)],
+        num_seeds=min(len(found.seeds) for found in founds),
+        layers=BEST_LAYERS,
+        trial=trial,
+        factor=in_words(factor(record.book)),
+        nearer=_answer(NEARER, record),
+    ).strip()
 
 
 def _best_row(found: Found) -> list[str]:
@@ -581,6 +611,8 @@ def _best_row(found: Found) -> list[str]:
         in_words(found.of_mean),
         *rates,
         f"{losses[0]:.3f} to {losses[-1]:.3f}",
+        in_words(found.loss_change),
+        NOTHING if (needed := found.seeds_to_decide) is None else str(needed),
     ]
 
 
@@ -843,7 +875,7 @@ def _own_row_panels(record: Record) -> list[Panel]:
     return [_rate_panel(f"trained with {one}", [curve(row, one) for row in ROWS]) for one in OWN_GRIDS]
 
 
-_BY_DEPTH = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))
+_BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))
 _BEST_RANGE = (2.0**-10.5, 2.0**-1.5)
 
 

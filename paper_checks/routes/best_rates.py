@@ -7,9 +7,10 @@ each number is found and when a statement holds.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean
+from statistics import fmean, stdev
 
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from paper_checks.experiments.best_rates import (
@@ -25,6 +26,7 @@ from paper_checks.experiments.best_rates import (
 from paper_checks.routes.checks import Answers
 from paper_checks.routes.training import Answered, arm
 from sims.stats import LEVEL, Estimate, estimate
+from sims.training.planning import seeds_for_difference
 from sims.training.train import TrainResult
 
 NAME = "best-rates"
@@ -108,6 +110,43 @@ class Found:
         if num < LEAST_SLOPES or whole is None or None in parts:
             return None
         return estimate([num * whole - (num - 1) * part for part in parts if part is not None])
+
+    @property
+    def num_double(self) -> int:
+        """Curves of a seed and a depth that have more than one least place among their neighbours."""
+        num = 0
+        for by_rate in self.curves.values():
+            for losses in zip(*by_rate.values(), strict=True):
+                known = [math.inf, *(math.inf if loss is None else loss for loss in losses), math.inf]
+                dips = (b for a, b, c in zip(known, known[1:], known[2:], strict=False) if a > b < c)
+                num += len(list(dips)) > 1
+        return num
+
+    def excess(self, rate: float) -> float:
+        """By how much the mean loss at a rate is above the mean curve's least, at the depth where that is least."""
+        curves = [self.mean_curve(n) for n in LAYERS]
+        ends = [(math.inf if (loss := curve[rate]) is None else loss) for curve in curves]
+        leasts = [min(loss for loss in curve.values() if loss is not None) for curve in curves]
+        return min(end - least for end, least in zip(ends, leasts, strict=True))
+
+    @property
+    def loss_change(self) -> Estimate | None:
+        """The least loss at the largest depth less that at the smallest, paired by seed; None as above."""
+        shallow, deep = (self.losses[n] for n in (LAYERS[0], LAYERS[-1]))
+        pairs = zip(shallow, deep, strict=True)
+        return estimate([b - a for a, b in pairs]) if len(self.seeds) >= LEAST_SLOPES else None
+
+    @property
+    def seeds_to_decide(self) -> int | None:
+        """How many seeds tell the predicted slope from none, or a flat one from MARGIN, with these slopes' scatter;
+        None where that is not known, or more than 1,000."""
+        known = [value for value in self.slopes if value is not None]
+        if self.measured is None:
+            return None
+        with suppress(ValueError):
+            told = MARGIN if is_flat(self.scheme) else predicted(self.scheme)
+            return max(LEAST_SLOPES, seeds_for_difference(stdev(known), told))
+        return None
 
     @property
     def of_update(self) -> Estimate | None:
