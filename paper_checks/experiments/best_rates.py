@@ -21,8 +21,9 @@ The plan, written before the first run that is counted:
   MARGIN of 0, and does not if it lies outside. Of another scheme the best rate moves as the update does if the interval
   leaves out 0 and holds the predicted slope, and does not if it leaves out the predicted slope.
 - Which predictor is better, the update or "no move at all": the factor b of measured = b x predicted slope over the
-  schemes, by least squares through 0 for each seed, Student's over the seeds. b = 1: as much as the update; b = 0: not
-  at all; above 1/2 the update is nearer in mean square.
+  schemes whose update grows (flat ones weigh nothing), by least squares through 0 for each seed, Student's over the
+  seeds. b = 1: as much as the update; b = 0: not at all; above 1/2 the update is nearer in mean square. (That the update
+  is taken relative to the stream is no third predictor: all six norm the stream before the head, so U is.)
 - The second width, 64, is --scale wide, the same plan.
 """
 
