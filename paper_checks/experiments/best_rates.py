@@ -22,8 +22,8 @@ The plan, written before the first run that is counted:
   leaves out 0 and holds the predicted slope, and does not if it leaves out the predicted slope.
 - Which predictor is better, the update or "no move at all": the factor b of measured = b x predicted slope over the
   schemes whose update grows (flat ones weigh nothing), by least squares through 0 for each seed, Student's over the
-  seeds. b = 1: as much as the update; b = 0: not at all; above 1/2 the update is nearer in mean square. (That the update
-  is taken relative to the stream is no third predictor: all six norm the stream before the head, so U is.)
+  seeds. b = 1: as much as the update; b = 0: not at all; above 1/2 the update is nearer in mean square. (The update
+  relative to the stream is no third predictor: all six norm the stream before the head, so that U is relative to it.)
 - The second width, 64, is --scale wide, the same plan.
 """
 
