@@ -20,6 +20,7 @@ from typing import Any
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
+from paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
 from paper_checks.experiments.best_rates import HIGH
 from paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
 from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
@@ -557,8 +558,7 @@ def best_rates(record: Record, images: str) -> str:
             *("least loss, shallow to deep", "its change", "seeds that decide"),
         ],
         rows=[_best_row(found) for found in founds],
-        slow=f"2^{math.log2(HIGH[0]):g}",
-        excess=min((found.excess(HIGH[0]) for found in founds), default=math.nan),
+        **_excess(founds),
         num_double=sum(found.num_double for found in founds),
         num_curves=sum(len(BEST_LAYERS) * len(found.seeds) for found in founds),
         factor=in_words(factor(record.book)),
@@ -578,7 +578,8 @@ def best_in_short(record: Record) -> str:
     def of(found: Found) -> dict[str, Any]:
         name, wanted = found.scheme.removeprefix(OF_RECIPE), predicted(found.scheme)
         answer, change = _answer(FOLLOWS[found.scheme], record), in_words(found.loss_change)
-        return {"name": name, "slope": in_words(found.measured), "predicted": wanted, "said": answer, "loss": change}
+        said = {"said": answer, "needed": found.seeds_to_decide, "loss": change}
+        return {"name": name, "slope": in_words(found.measured), "predicted": wanted} | said
 
     trial = record.experiment.arms[0].trial
     return section(
@@ -591,7 +592,14 @@ def best_in_short(record: Record) -> str:
         trial=trial,
         factor=in_words(factor(record.book)),
         nearer=_answer(NEARER, record),
+        unknown=in_words(None),
+        **_excess(founds),
     ).strip()
+
+
+def _excess(founds: Sequence[Found]) -> dict[str, Any]:
+    """A small rate that every grid has, and by how much its loss is above the best one's, where that is least."""
+    return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((one.excess(HIGH[0]) for one in founds), default=0.0)}
 
 
 def _best_row(found: Found) -> list[str]:
@@ -911,11 +919,20 @@ def _best_curves(found: Found, num_layers: int) -> list[Curve]:
 
 
 def _best_by_depth(found: Found) -> Panel:
-    """Dashed: what the update predicts, through the mean of the best rates."""
-    known = {n: [best for best in bests if best is not None] for n, bests in found.bests.items()}
-    means = {n: estimate(bests) for n, bests in known.items() if bests}
-    points = [(n, 2**e.mean, e.low and 2**e.low, e.high and 2**e.high) for n, e in means.items()]
-    middle = fmean(e.mean for e in means.values()) if means else 0.0
+    """Dashed: what the update predicts, through the mean of the best rates. A seed whose best rate is beyond the grid
+    counts with the grid's end, and has no interval."""
+    logs = [math.log2(rate) for rate in BEST_GRIDS[found.scheme]]
+    ends = {n: found.ends(n) for n in BEST_LAYERS}
+    bests = {
+        n: [(logs[0], best, logs[-1])[end + 1] for best, end in zip(found.bests[n], ends[n], strict=True)]
+        for n in BEST_LAYERS
+    }
+    points = []
+    for n, at in bests.items():
+        mean = estimate([best for best in at if best is not None])
+        low, high = (None, None) if any(ends[n]) else (mean.low, mean.high)
+        points.append((n, 2**mean.mean, *(None if end is None else 2**end for end in (low, high))))
+    middle = fmean(math.log2(y) for _, y, *_ in points)
     centre = fmean(math.log2(n) for n in BEST_LAYERS)
     line = [(n, 2 ** (middle + predicted(found.scheme) * (math.log2(n) - centre))) for n in BEST_LAYERS]
     return Panel(
@@ -923,8 +940,12 @@ def _best_by_depth(found: Found) -> Panel:
         x="layers",
         y="best learning rate",
         curves=[
-            Curve(label="by the update", line=line if means else (), colour="--muted", line_style="dashed"),
-            Curve(points=points, faint=[(n, 2**best) for n, bests in known.items() for best in bests]),
+            Curve(label="by the update", line=line, colour="--muted", line_style="dashed"),
+            Curve(
+                points=points,
+                ends=[sum(several) and round(math.copysign(1, sum(several))) for several in ends.values()],
+                faint=[(n, 2**best) for n, at in bests.items() for best in at if best is not None],
+            ),
         ],
         x_kind="depths",
         y_kind="rates",

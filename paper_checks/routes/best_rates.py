@@ -111,6 +111,13 @@ class Found:
             return None
         return estimate([num * whole - (num - 1) * part for part in parts if part is not None])
 
+    def ends(self, num_layers: int) -> list[int]:
+        """Of each seed, on which side of the grid its best rate is: -1 below, 1 above, else 0."""
+        curve = self.curves[num_layers]
+        lowest = [losses[0] for losses in zip(*(curve[rate] for rate in sorted(curve)), strict=True)]
+        pairs = zip(self.bests[num_layers], lowest, self.losses[num_layers], strict=True)
+        return [0 if best is not None else -1 if first == least else 1 for best, first, least in pairs]
+
     @property
     def num_double(self) -> int:
         """Curves of a seed and a depth that have more than one least place among their neighbours."""
