@@ -145,14 +145,14 @@ class Found:
 
     @property
     def seeds_to_decide(self) -> int | None:
-        """How many seeds tell the predicted slope from none, or a flat one from MARGIN, with these slopes' scatter;
-        None where that is not known, or more than 1,000."""
-        known = [value for value in self.slopes if value is not None]
-        if self.measured is None:
+        """How many seeds would decide what is open, were the slope and its scatter what they were here. None where it
+        is decided, or not known, or that takes more than 1,000."""
+        if (found := self.measured) is None or judged(self.scheme, found) is not None:
             return None
+        wanted = predicted(self.scheme)
+        away = abs(MARGIN - abs(found.mean)) if is_flat(self.scheme) else max(abs(found.mean - wanted), abs(found.mean))
         with suppress(ValueError):
-            told = MARGIN if is_flat(self.scheme) else predicted(self.scheme)
-            return max(LEAST_SLOPES, seeds_for_difference(stdev(known), told))
+            return seeds_for_difference(stdev(value for value in self.slopes if value is not None), away)
         return None
 
     @property

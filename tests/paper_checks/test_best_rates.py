@@ -202,3 +202,14 @@ def test_the_page_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     (dashed,) = [curve for curve in panels[len(SCHEMES) + 1].curves if curve.line_style == "dashed"]
     (first, last) = dashed.ends_at
     assert math.log2(last[1] / first[1]) / math.log2(last[0] / first[0]) == pytest.approx(predicted("gpt2"))
+
+
+def test_seeds_that_would_decide() -> None:
+    """Those that are there nearly do where little lacks; where it is decided nobody asks."""
+    assert Found.of("gpt2", book_of(by_update)).seeds_to_decide is None
+
+    def near(trial: Trial) -> float:
+        return still(trial) + 0.2 * (math.log2(trial.num_layers) - 3.5) + scatter(trial)
+
+    found = Found.of("completep", made(near))
+    assert found.seeds_to_decide is not None and found.seeds_to_decide > SEEDS
