@@ -592,6 +592,7 @@ def best_in_short(record: Record) -> str:
         trial=trial,
         factor=in_words(factor(record.book)),
         nearer=_answer(NEARER, record),
+        planned=record.experiment.plan(record.book).num_seeds,
         unknown=in_words(None),
         **_excess(founds),
     ).strip()
