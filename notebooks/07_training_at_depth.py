@@ -45,7 +45,7 @@ from paper_checks.pages.training import Record, drawings, head
 
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
 records = {name: Record.read(name) for name in NAMES}
-pictures = drawings(records)
+pictures = drawings(records | {"best-rates": Record.read("best-rates")})
 
 
 def show(drawing, caption=None):

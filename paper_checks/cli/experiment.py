@@ -35,7 +35,9 @@ def run(
     plan: bool = option("Only say what would be run, and how many seeds decide."),
     seeds: int | None = option("The number of seeds, instead of what the plan says.", most=1000),  # then the pilot's
     scale: str = option(
-        "small is for two cores, large for a GPU: 512 wide, 20 times as long, bfloat16.", "small", known=options.SCALES
+        "small is for two cores, wide is twice as wide, large is for a GPU: 512 wide, 20 times as long, bfloat16.",
+        "small",
+        known=options.SCALES,
     ),
     from_record: bool = option("Begin with the project's own runs, which this Python's data fit."),
     export: Path | None = option("Also write the runs to this file, as JSON Lines, as the project's record is."),
@@ -47,7 +49,9 @@ def run(
     depth, and asks whether the update at initialisation predicts it. warmup
     trains translation at 18 layers on either side. thousand-layers asks who
     trains there, and how far. own-row trains each optimizer with its own row of
-    Su's table and with the others'. TRAINING.md has what the project found.
+    Su's table and with the others'. best-rates finds the learning rate of the
+    least loss by depth, and asks whether the update predicts how it moves.
+    TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from paper_checks import experiments

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paper_checks.experiments.base import Experiment
 
-NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
+NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row", "best-rates")
 
 
 @cache
 def experiment(name: str, scale: str = "small") -> Experiment:
     """By name. ValueError, in one line, for what there is not."""
-    from paper_checks.experiments import own_row, stable_rates, thousand_layers, warmup
+    from paper_checks.experiments import best_rates, own_row, stable_rates, thousand_layers, warmup
     from paper_checks.experiments.scale import SCALES
 
-    makers = dict(zip(NAMES, (stable_rates.make, warmup.make, thousand_layers.make, own_row.make), strict=True))
+    modules = (stable_rates, warmup, thousand_layers, own_row, best_rates)
+    makers = {name: module.make for name, module in zip(NAMES, modules, strict=True)}
     if name not in makers:
         raise ValueError(f"unknown experiment {name!r} (allowed: {', '.join(NAMES)})")
     if scale not in SCALES:

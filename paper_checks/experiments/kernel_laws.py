@@ -23,15 +23,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import linear_regression
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from paper_checks.experiments import stable_rates
+from paper_checks.experiments import best_rates, stable_rates
 from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
 from paper_checks.experiments.scale import HEAD_SIZE, SMALL
 from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from paper_checks.lowering.networks import Network, sublayers_of
+from paper_checks.lowering.trials import OF_RECIPE
 from paper_checks.recipes.catalogue import RECIPES, recipe
 from paper_checks.system.places import RESULTS
 from theory.schemes import scheme
@@ -136,7 +137,12 @@ def recipe_network(name: str, length: int) -> Network:
 
 
 def training_network(name: str, num_layers: int) -> Network:
-    """Of the arm of ``stable-rates`` with that scheme and so many layers."""
+    """Of the arms of ``stable-rates`` and ``best-rates`` with that scheme and so many layers."""
+    if name.startswith(OF_RECIPE):
+        model, heads = recipe(name.removeprefix(OF_RECIPE)), SMALL.d_model // HEAD_SIZE
+        # Its positions turn queries and keys alone: all of x_0's variance is the bytes'.
+        sequence: dict[str, Any] = {"num_tokens": SMALL.num_tokens, "correlation": 2 * TRAINING_CORRELATION}
+        return Network.of_recipe(model, num_layers, SMALL.d_model, num_heads=heads, **sequence)
     return Network(
         scheme=scheme(name),
         arch="decoder",
@@ -149,10 +155,10 @@ def training_network(name: str, num_layers: int) -> Network:
     )
 
 
-def training_update(name: str, num_layers: int) -> float:
-    """U at initialisation under Adam. LookupError where it is not kept."""
-    answer = read(OF_TRAINING).find(training_network(name, num_layers), TRAINING_OPTIMIZER)
-    return answer.by_optimizer[TRAINING_OPTIMIZER]["update"].value
+def training_update(name: str, num_layers: int, optimizer: str = TRAINING_OPTIMIZER) -> float:
+    """U at initialisation. LookupError where it is not kept."""
+    answer = read(OF_TRAINING).find(training_network(name, num_layers), optimizer)
+    return answer.by_optimizer[optimizer]["update"].value
 
 
 def probe_correlation() -> float:
@@ -187,7 +193,9 @@ def of_measured() -> list[Question]:
 
 
 def of_training() -> list[Question]:
-    return questions([training_network(*case) for case in TRAINING_CASES], (TRAINING_OPTIMIZER,))
+    of_largest = questions([training_network(*case) for case in TRAINING_CASES], (TRAINING_OPTIMIZER,))
+    best = [training_network(name, layers) for layers in best_rates.LAYERS for name in best_rates.SCHEMES]
+    return of_largest + questions(best, (best_rates.OPTIMIZER,))
 
 
 def of_recipes(lengths: Sequence[int] = RECIPE_LENGTHS) -> list[Question]:

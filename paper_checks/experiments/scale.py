@@ -1,8 +1,8 @@
-"""How large an experiment is: two cores in tens of minutes, or a GPU."""
+"""How large an experiment is: two cores in tens of minutes, the same twice as wide, or a GPU."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 HEAD_SIZE = 16
@@ -37,5 +37,6 @@ class Scale:
 
 
 SMALL = Scale(name="small", d_model=32, num_tokens=32, batch_size=16)
+WIDE = replace(SMALL, name="wide", d_model=2 * SMALL.d_model)
 LARGE = Scale(name="large", d_model=512, num_tokens=128, batch_size=64, more=20, precision="bfloat16")
-SCALES = {scale.name: scale for scale in (SMALL, LARGE)}
+SCALES = {scale.name: scale for scale in (SMALL, WIDE, LARGE)}

@@ -20,23 +20,28 @@ from typing import Any
 from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
+from paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
+from paper_checks.experiments.best_rates import HIGH
+from paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
+from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
 from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.own_row import ROWS
 from paper_checks.experiments.own_row import arm_name as own_name
-from paper_checks.experiments.scale import SMALL
+from paper_checks.experiments.scale import SMALL, WIDE
 from paper_checks.experiments.stable_rates import AXIS, CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt, wide
 from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
-from paper_checks.lowering.trials import POST_LN_INIT, SHAPES, Trial
+from paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
 from paper_checks.pages.markdown import bracket, caption, section
 from paper_checks.papers.registry import claims
+from paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
-from paper_checks.routes.questions import OTHER_ROW, OWN_ROW, QUESTIONS, SMALLER
+from paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, QUESTIONS, SMALLER
 from paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
 from paper_checks.system.files import write_atomically
 from paper_checks.system.places import FIGURES, RESULTS, TRAINING_RECORDS
@@ -210,14 +215,15 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, own = (records[name] for name in NAMES)
+    rates, warm, deep, own, best = (records[name] for name in NAMES)
     sections = (
-        summary(rates, warm, deep, own),
+        summary(rates, warm, deep, own, best),
         head(records),
         stable_rates(rates, images("training-rates", "training-curves", "training-predicts")),
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
         own_row(own, images("training-own-row")),
+        best_rates(best, images("training-best-rates")),
         section("training", "open_ends", parts=_left_open()),
     )
     return "".join(sections).rstrip("\n") + "\n"
@@ -267,7 +273,7 @@ def _head_row(name: str, record: Record) -> list[str]:
 # ---------------------------------------------------------------- the answer first
 
 
-def summary(rates: Record, warm: Record, deep: Record, own: Record) -> str:
+def summary(rates: Record, warm: Record, deep: Record, own: Record, best: Record) -> str:
     """Its results in a few sentences. None, here and below, where the record lacks what it needs."""
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], rates)
@@ -275,13 +281,14 @@ def summary(rates: Record, warm: Record, deep: Record, own: Record) -> str:
     return section(
         "training",
         "summary",
-        num_runs=sum(len(record.book) for record in (rates, warm, deep, own)),
+        num_runs=sum(len(record.book) for record in (rates, warm, deep, own, best)),
         predicts=counted if said and pairs else None,
         saves=_saves(warm),
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         own_rows={row: _answer(statement, own) for row, statement in OWN_ROW.items()},
         other_rows={" under ".join(names): _answer(statement, own) for names, statement in OTHER_ROW.items()},
+        best=best_in_short(best),
     )
 
 
@@ -534,6 +541,90 @@ def _own_cell(record: Record, row: str, optimizer: str) -> str:
     return f"**{words}**" if row == f"su-{optimizer}" else words
 
 
+# ---------------------------------------------------------------- the best rate by depth
+
+
+def best_rates(record: Record, images: str) -> str:
+    founds = [found for scheme in BEST_SCHEMES if (found := Found.of(scheme, record.book)).seeds]
+    return section(
+        "training",
+        "best_rates",
+        opening=opening(record),
+        images=images,
+        layers=BEST_LAYERS,
+        heads=[
+            *("scheme", "seeds", "slope predicted", "by U as measured", "slope measured", "of mean curves"),
+            *(f"best at {layers}" for layers in BEST_LAYERS),
+            *("least loss, shallow to deep", "its change", "seeds that decide"),
+        ],
+        rows=[_best_row(found) for found in founds],
+        **_excess(founds),
+        num_double=sum(found.num_double for found in founds),
+        num_curves=sum(len(BEST_LAYERS) * len(found.seeds) for found in founds),
+        factor=in_words(factor(record.book)),
+        growing=growing(),
+        steps=record.experiment.arms[0].trial.num_steps,
+        width=record.experiment.arms[0].trial.d_model,
+        wide=WIDE.d_model,
+    )
+
+
+def best_in_short(record: Record) -> str:
+    """The result in a paragraph, which the README has too. Empty where the record has no seed of every scheme."""
+    founds = [Found.of(scheme, record.book) for scheme in BEST_SCHEMES]
+    if not all(found.seeds for found in founds):
+        return ""
+
+    def of(found: Found) -> dict[str, Any]:
+        name, wanted = found.scheme.removeprefix(OF_RECIPE), predicted(found.scheme)
+        answer, change = _answer(FOLLOWS[found.scheme], record), in_words(found.loss_change)
+        said = {"said": answer, "needed": found.seeds_to_decide, "loss": change}
+        return {"name": name, "slope": in_words(found.measured), "predicted": wanted} | said
+
+    trial = record.experiment.arms[0].trial
+    return section(
+        "training",
+        "best_in_short",
+        flat=[of(found) for found in founds if is_flat(found.scheme)],
+        growing=[of(found) for found in founds if not is_flat(found.scheme)],
+        num_seeds=min(len(found.seeds) for found in founds),
+        layers=BEST_LAYERS,
+        trial=trial,
+        factor=in_words(factor(record.book)),
+        nearer=_answer(NEARER, record),
+        planned=record.experiment.plan(record.book).num_seeds,
+        unknown=in_words(None),
+        **_excess(founds),
+    ).strip()
+
+
+def _excess(founds: Sequence[Found]) -> dict[str, Any]:
+    """A small rate that every grid has, and by how much its loss is above the best one's, where that is least."""
+    return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((one.excess(HIGH[0]) for one in founds), default=0.0)}
+
+
+def _best_row(found: Found) -> list[str]:
+    """Best rates and least losses as means over the seeds."""
+    rates = []
+    for bests in found.bests.values():
+        known = [value for value in bests if value is not None]
+        beyond = f" ({bests.count(None)} beyond)" * (None in bests)
+        rates.append(f"2^{fmean(known):.1f}{beyond}" if known else "beyond")
+    losses = [fmean(losses) for losses in found.losses.values()]
+    return [
+        found.scheme.removeprefix(OF_RECIPE),
+        str(len(found.seeds)),
+        f"{predicted(found.scheme):.2f}",
+        in_words(found.of_update),
+        in_words(found.measured),
+        in_words(found.of_mean),
+        *rates,
+        f"{losses[0]:.3f} to {losses[-1]:.3f}",
+        in_words(found.loss_change),
+        NOTHING if (needed := found.seeds_to_decide) is None else str(needed),
+    ]
+
+
 # ---------------------------------------------------------------- figures
 
 _BINS = 25
@@ -549,7 +640,7 @@ Row = Sequence[float | None]
 
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
-    rates, warm, deep, own = (records[name] for name in NAMES)
+    rates, warm, deep, own, best = (records[name] for name in NAMES)
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
@@ -558,6 +649,7 @@ def drawings(records: Records) -> dict[str, Drawing]:
         ("thousand", _thousand_panels(deep), "training loss by depth", 3, 310, 280, "own"),
         ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
         ("own-row", _own_row_panels(own), "largest stable rate by optimizer and row", 3, 310, 280, "slopes"),
+        ("best-rates", _best_panels(best), "loss by learning rate and depth, and the best rate", 3, 310, 250, "own"),
     )
     made = {}
     for name, panels, title, columns, width, height, scale in rows:
@@ -790,6 +882,76 @@ def _own_row_panels(record: Record) -> list[Panel]:
         return _edge_curve(row, at, f"{row}, its own" if is_own else row, 2.8 if is_own else 1.2)
 
     return [_rate_panel(f"trained with {one}", [curve(row, one) for row in ROWS]) for one in OWN_GRIDS]
+
+
+_BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))
+_BEST_RANGE = (2.0**-10.5, 2.0**-1.5)
+
+
+def _best_panels(record: Record) -> list[Panel]:
+    """A panel for each scheme with its curves, then one for each with its best rate by depth."""
+    founds = [found for scheme in BEST_SCHEMES if (found := Found.of(scheme, record.book)).seeds]
+    guess = max((result.guess for result in record.book.values()), default=0.0)
+    least = min((loss for found in founds for losses in found.losses.values() for loss in losses), default=0.0)
+    curves = [
+        Panel(
+            title=found.scheme.removeprefix(OF_RECIPE),
+            x="learning rate",
+            y="held-out loss, nats",
+            curves=[curve for layers in BEST_LAYERS for curve in _best_curves(found, layers)],
+            x_kind="rates",
+            y_kind="linear",
+            y_range=(least - 0.05, guess),
+        )
+        for found in founds
+    ]
+    return curves + [_best_by_depth(found) for found in founds]
+
+
+def _best_curves(found: Found, num_layers: int) -> list[Curve]:
+    """Mean over the seeds by rate, and the best rates of the seeds."""
+    colour = _BY_DEPTH[num_layers]
+    means = [(rate, loss) for rate, loss in found.mean_curve(num_layers).items() if loss is not None]
+    bests = zip(found.bests[num_layers], found.losses[num_layers], strict=True)
+    return [
+        Curve(label=f"{num_layers} layers", line=means, colour=colour),
+        Curve(points=[(2**best, loss, None, None) for best, loss in bests if best is not None], colour=colour),
+    ]
+
+
+def _best_by_depth(found: Found) -> Panel:
+    """Dashed: what the update predicts, through the mean of the best rates. A seed whose best rate is beyond the grid
+    counts with the grid's end, and has no interval."""
+    logs = [math.log2(rate) for rate in BEST_GRIDS[found.scheme]]
+    ends = {n: found.ends(n) for n in BEST_LAYERS}
+    bests = {
+        n: [(logs[0], best, logs[-1])[end + 1] for best, end in zip(found.bests[n], ends[n], strict=True)]
+        for n in BEST_LAYERS
+    }
+    points = []
+    for n, at in bests.items():
+        mean = estimate([best for best in at if best is not None])
+        low, high = (None, None) if any(ends[n]) else (mean.low, mean.high)
+        points.append((n, 2**mean.mean, *(None if end is None else 2**end for end in (low, high))))
+    middle = fmean(math.log2(y) for _, y, *_ in points)
+    centre = fmean(math.log2(n) for n in BEST_LAYERS)
+    line = [(n, 2 ** (middle + predicted(found.scheme) * (math.log2(n) - centre))) for n in BEST_LAYERS]
+    return Panel(
+        title=found.scheme.removeprefix(OF_RECIPE),
+        x="layers",
+        y="best learning rate",
+        curves=[
+            Curve(label="by the update", line=line, colour="--muted", line_style="dashed"),
+            Curve(
+                points=points,
+                ends=[sum(several) and round(math.copysign(1, sum(several))) for several in ends.values()],
+                faint=[(n, 2**best) for n, at in bests.items() for best in at if best is not None],
+            ),
+        ],
+        x_kind="depths",
+        y_kind="rates",
+        y_range=_BEST_RANGE,
+    )
 
 
 def write(records: Records) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from paper_checks.experiments import stable_rates, warmup
+from paper_checks.experiments import best_rates, stable_rates, warmup
 from paper_checks.experiments.stable_rates import bert, gpt, wide
 from paper_checks.experiments.thousand_layers import LAYERS as DEPTHS
 from paper_checks.experiments.thousand_layers import arm_name
 from paper_checks.experiments.warmup import plain, warmed
 from paper_checks.lowering.trials import POST_LN_INIT
+from paper_checks.routes.best_rates import FollowsUpdate, NearerThanNoMove
 from paper_checks.routes.forecast import RanksFall, SmallerIsStabler
 from paper_checks.routes.training import (
     Answered,
@@ -66,6 +67,9 @@ OTHER_ROW = {
 }
 """Where the update grows with depth, by theory as L^power."""
 
+FOLLOWS = {scheme: FollowsUpdate(scheme=scheme) for scheme in best_rates.SCHEMES}
+NEARER = NearerThanNoMove()
+
 QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "stable-rates": (
         *GPT_ORDER.values(),
@@ -97,4 +101,5 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
     ),
     "thousand-layers": tuple(DEEP_TRAINS.values()),
     "own-row": (*OWN_ROW.values(), *OTHER_ROW.values()),
+    "best-rates": (*FOLLOWS.values(), NEARER),
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paper_checks.experiments import experiment, kernel_kept, kernel_laws, stable_rates
+from paper_checks.experiments import best_rates, experiment, kernel_kept, kernel_laws, stable_rates
 from paper_checks.experiments.kernel_kept import DIGITS, Number, Question, ask, collect, stored, write
 from paper_checks.experiments.kernel_laws import (
     KEPT_SCHEMES,
@@ -175,8 +175,11 @@ def test_answers_to_other_numbers_do_not_stay(tmp_path: Path) -> None:
 def test_the_kept_updates_are_of_the_networks_that_are_trained() -> None:
     networks = [training_network(*case) for case in TRAINING_CASES]
     digests = {kernel_kept.digest_of(network, TRAINING_OPTIMIZER) for network in networks}
+    best = [(name, layers) for name in best_rates.SCHEMES for layers in best_rates.LAYERS]
+    digests |= {kernel_kept.digest_of(training_network(*case), best_rates.OPTIMIZER) for case in best}
     assert {answer.numbers for answer in stored(OF_TRAINING)} == digests
     assert all(training_update(*case) > 0 for case in TRAINING_CASES)
+    assert all(training_update(*case, best_rates.OPTIMIZER) > 0 for case in best)
 
 
 @pytest.mark.parametrize("layers", stable_rates.LAYERS)
@@ -188,6 +191,15 @@ def test_the_network_is_the_one_that_is_trained(layers: int) -> None:
         assert replace(trained.model, norm_eps=0.0) == asked.config(TRAINING_OPTIMIZER)
         assert trained.data.num_tokens == asked.num_tokens
         assert replace(trained.model, norm_eps=0.0) != training_network(name, layers + 1).config(TRAINING_OPTIMIZER)
+
+
+@pytest.mark.parametrize("name", best_rates.SCHEMES)
+def test_so_is_that_of_best_rates(name: str) -> None:
+    for layers in best_rates.LAYERS:
+        arm = experiment("best-rates").arm(best_rates.arm_name(name, layers, best_rates.GRIDS[name][0]))
+        trained, asked = arm.trial.lower(), training_network(name, layers)
+        assert replace(trained.model, norm_eps=0.0) == replace(asked.config(best_rates.OPTIMIZER), norm_eps=0.0)
+        assert trained.data.num_tokens == asked.num_tokens
 
 
 def test_the_correlation_is_that_of_the_tokens() -> None:

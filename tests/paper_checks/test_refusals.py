@@ -38,7 +38,8 @@ REFUSED = {
     "verify DN7": "did you mean DN-07",
     "verify --source magnetto": "did you mean magneto",
     "train --scheme postln --layers 1 --learning-rate 1e-3": "did you mean post-ln",
-    "experiment nonesuch": "unknown experiment 'nonesuch' (allowed: stable-rates, warmup, thousand-layers, own-row)",
+    "experiment nonesuch": "unknown experiment 'nonesuch' "
+    "(allowed: stable-rates, warmup, thousand-layers, own-row, best-rates)",
     # numbers
     f"predict {STACK} --sublayers 4,x": "not 'x'",
     f"predict {STACK} --sublayers 99999999999999999": "from 1 to",

@@ -117,7 +117,8 @@ def test_shares_are_those_of_predict() -> None:
 def test_a_rule_that_starts_as_the_identity_says_so() -> None:
     identity, training = answer("pre", "adamw", "decoder", 48)["start"]
     assert "1/(4*M**2) = 0.000109 of the stream" in identity
-    assert "No run in TRAINING.md" in training
+    assert "(su-pre-adam) with relu and layernorm, under adamw" in training
+    assert "No run in TRAINING.md" in answer("sub", "adam", "encoder", 4)["start"][-1]
     (only,) = answer("post", "sgd", "decoder", 4)["start"]
     assert "(su-sgd) with relu and layernorm, under adam, lamb, sgd" in only
 

@@ -30,7 +30,7 @@ def made() -> dict[str, Record]:
 
 
 def summary_with(**other: Record) -> str:
-    return summary(**(dict(zip(("rates", "warm", "deep", "own"), made().values(), strict=True)) | other))
+    return summary(**(dict(zip(("rates", "warm", "deep", "own", "best"), made().values(), strict=True)) | other))
 
 
 def reverse(trial: Trial) -> float:
