@@ -37,7 +37,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
-from paper_checks.pages.markdown import bracket, caption, section
+from paper_checks.pages.markdown import bracket, caption, section, table
 from paper_checks.papers.registry import claims
 from paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
@@ -596,6 +596,18 @@ def best_in_short(record: Record) -> str:
         unknown=in_words(None),
         **_excess(founds),
     ).strip()
+
+
+def best_table(record: Record) -> str:
+    """The result as the README has it: Markdown, a row for each scheme."""
+    rows = []
+    for scheme in BEST_SCHEMES:
+        found = Found.of(scheme, record.book)
+        cells = (f"{predicted(scheme):.2f}", in_words(found.measured), in_words(found.loss_change))
+        rows.append([f"`{scheme.removeprefix(OF_RECIPE)}`", *cells])
+    first, *_, last = BEST_LAYERS
+    heads = ["block", "slope predicted", "slope measured", f"loss at the best rate, {first} to {last} layers, in nats"]
+    return table(heads, rows)
 
 
 def _excess(founds: Sequence[Found]) -> dict[str, Any]:

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from paper_checks.claims.claim import Claim, Kind, Verdict
+from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
+from paper_checks.pages import training
 from paper_checks.pages.why_figure import alt_text
 from paper_checks.papers.registry import claims
+from paper_checks.routes.best_rates import Found, is_flat, seeds_of
 from paper_checks.routes.printed_tables import side_by_side
 from paper_checks.verify.document import small_tables
 from tests import once
@@ -185,3 +188,12 @@ def test_readme_says_how_many_there_are() -> None:
     ]
     said = " ".join((README + PEERS).split())
     assert [sentence for sentence in wanted if sentence not in said] == []
+
+
+def test_readme_says_what_training_gave() -> None:
+    """Its table, its number of seeds, and of which blocks the loss rose."""
+    book = training.records()["best-rates"].book
+    assert training.best_table(training.records()["best-rates"]) in README
+    assert f"(95 % intervals of {len(seeds_of('pre-ln', book))} seeds)" in README
+    rose = {one for one in BEST_SCHEMES if (change := Found.of(one, book).loss_change) and (change.low or 0) > 0}
+    assert rose == {one for one in BEST_SCHEMES if not is_flat(one)} | {"su-pre-adam"}
