@@ -74,19 +74,22 @@ def run(
 
 def show(answer: Mapping[str, Any], page: Page) -> None:
     machine = answer["machine"]
-    page.say(f"On {machine['num_cores']} cores ({machine['processor']}), torch {answer['versions']['torch']}.")
-    heads = ("d_model", "layers", "sequences", "beside", "ratio", "least to most", "made anew", "of peak")
-    page.show(grid(heads, _ratios(answer["rows"]), ("beside",), title="A pass of 16 networks"))
     page.say(
-        "ratio: their time over depthlaw's. made anew: the same with the networks' construction. of peak: depthlaw's "
-        "rate of operations in matrices over the best that torch's products reach here."
+        f"On {machine['num_cores']} cores ({machine['processor']}), torch {answer['versions']['torch']} with "
+        f"{machine['torch_threads']} threads for loops."
+    )
+    heads = ("width", "layers", "batch", "beside", "ratio", "least to most", "made anew", "of peak")
+    page.show(grid(heads, _ratios(answer["rows"]), ("beside",), "A pass of 16 networks", heads, padding=(0, 0)))
+    page.say(
+        "batch: sequences of 32 tokens. ratio: their time over depthlaw's. made anew: the same with the networks' "
+        "construction. of peak: depthlaw's rate of operations in matrices over the best of torch's own products here."
     )
     if grown := answer["growth"]:
         cells = [
             (
                 row["axis"],
                 *(", ".join(f"{x:.3g}" for x in row[name]) for name in ("values", "seconds")),
-                *(f"{row[name]:.2f}" for name in ("time", "memory")),
+                *("-" if row[name] is None else f"{row[name]:.2f}" for name in ("time", "memory")),
             )
             for row in grown
         ]

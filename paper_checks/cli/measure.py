@@ -209,7 +209,8 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
         page.say(line, "dim")
     page.show(_table(answer, has_roles=has_roles, is_in_layers=is_in_layers))
     scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
-    page.say(f"{predict.update_text(answer)}{scatter}", "dim")
+    dtype = f" Computed in {answer['dtype']}." if answer["dtype"] else ""
+    page.say(f"{predict.update_text(answer)}{scatter}{dtype}", "dim")
     if has_roles and (line := predict.others_text(answer["role_units"])):
         page.say(line, "dim")
     if answer["not_predicted"] is not None:

@@ -329,6 +329,7 @@ def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "c
             **size.__dict__,
             "dtype": dtype,
             "device": device,
+            "threads": len(ours.parts),
             "seconds": mine,
             "seconds_beside": statistics.median(pair[1] for pair in pairs),
             "ratio": statistics.median(ratios),
@@ -380,7 +381,7 @@ def _ten_products(x: torch.Tensor) -> list[torch.Tensor]:
 AXES: dict[str, tuple[Size, ...]] = {
     "num_layers": tuple(Size(64, layers, num_members=2) for layers in (32, 100, 300)),
     "d_model": tuple(Size(d, 8, num_members=2) for d in (64, 128, 256, 512)),
-    "num_tokens": tuple(Size(64, 8, num_members=2, num_tokens=tokens) for tokens in (64, 128, 256, 512)),
+    "num_tokens": tuple(Size(64, 8, num_members=8, num_tokens=tokens) for tokens in (64, 128, 256, 512)),
     "num_members": tuple(Size(64, 8, num_members=members) for members in (8, 32, 128)),
 }
 
@@ -394,7 +395,10 @@ def growth(axis: str) -> dict[str, Any]:
         measured = [pool.submit(_alone, size).result() for size in sizes]
     x = np.log([getattr(size, axis) for size in sizes])
     times, memories = (np.array(column) for column in zip(*measured, strict=True))
-    slopes = {name: float(np.polyfit(x, np.log(y), 1)[0]) for name, y in (("time", times), ("memory", memories))}
+    slopes = {
+        name: float(np.polyfit(x, np.log(y), 1)[0]) if y.min() > 0 else None  # where the program's own memory sufficed
+        for name, y in (("time", times), ("memory", memories))
+    }
     return {
         "axis": axis,
         "values": [getattr(size, axis) for size in sizes],
@@ -436,7 +440,10 @@ def machine() -> dict[str, Any]:
     names = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     processor = names[0].partition(":")[2].strip() if names else platform.processor()
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
-    return {"processor": processor, "num_cores": os.cpu_count(), "memory": memory, "system": platform.system()}
+    import torch
+
+    cores = {"num_cores": os.cpu_count(), "torch_threads": torch.get_num_threads()}
+    return {"processor": processor, **cores, "memory": memory, "system": platform.system()}
 
 
 def versions() -> dict[str, str]:

@@ -601,10 +601,10 @@ def best_in_short(record: Record) -> str:
 def best_table(record: Record) -> str:
     """The result as the README has it: Markdown, a row for each scheme."""
     rows = []
-    for scheme in BEST_SCHEMES:
-        found = Found.of(scheme, record.book)
-        cells = (f"{predicted(scheme):.2f}", in_words(found.measured), in_words(found.loss_change))
-        rows.append([f"`{scheme.removeprefix(OF_RECIPE)}`", *cells])
+    for name in BEST_SCHEMES:
+        found = Found.of(name, record.book)
+        cells = (f"{predicted(name):.2f}", in_words(found.measured), in_words(found.loss_change))
+        rows.append([f"`{name.removeprefix(OF_RECIPE)}`", *cells])
     first, *_, last = BEST_LAYERS
     heads = ["block", "slope predicted", "slope measured", f"loss at the best rate, {first} to {last} layers, in nats"]
     return table(heads, rows)
