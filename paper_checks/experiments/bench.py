@@ -27,7 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata
@@ -409,13 +409,21 @@ def growth(axis: str) -> dict[str, Any]:
 
 
 def _alone(size: Size) -> tuple[float, float]:
-    """Seconds of the second pass, and the most memory beyond what the program itself takes."""
-    Ours(Size(8, 1, num_members=1))()  # the memory of the program itself
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Seconds of a pass, and the most memory beyond what the program itself takes; 0 where the system does not tell."""
+    Ours(Size(8, 1, num_members=1))()
+    before = _peak(is_new=True)
     ours = Ours(size)
     ours()
-    seconds = min(seconds_of(ours) for _ in range(3))
-    return seconds, 1024.0 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    return min(seconds_of(ours) for _ in range(3)), _peak() - before
+
+
+def _peak(*, is_new: bool = False) -> float:
+    """The most memory of this process in bytes, on Linux; is_new: from now on."""
+    if is_new:
+        with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    sizes = [line.split()[1] for line in _lines("/proc/self/status") if line.startswith("VmHWM:")]
+    return 1024.0 * float(sizes[0]) if sizes else 0.0
 
 
 def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 of three dots stands for lines that are left out. What it names is there."""
 
 import doctest
+import json
 import os
 import re
 import shlex
@@ -197,3 +198,17 @@ def test_readme_says_what_training_gave() -> None:
     assert f"(95 % intervals of {len(seeds_of('pre-ln', book))} seeds)" in README
     rose = {one for one in BEST_SCHEMES if (change := Found.of(one, book).loss_change) and (change.low or 0) > 0}
     assert rose == {one for one in BEST_SCHEMES if not is_flat(one)} | {"su-pre-adam"}
+
+
+def test_readme_says_how_fast_it_is() -> None:
+    """In the record of ``depthlaw bench``."""
+    rows = json.loads((ROOT / "paper_checks/results/bench.json").read_text(encoding="utf-8"))["rows"]
+    sizes = {(row["beside"], row["d_model"], row["num_layers"], row["num_sequences"]): row["ratio"] for row in rows}
+    one, many, vmap = (
+        sizes[name] for name in (("torchscale", 64, 32, 1), ("torchscale", 64, 32, 8), ("vmap", 64, 32, 1))
+    )
+    wanted = (
+        f"{one:.1f} times less time than in a loop over torchscale's, {many:.1f} times with 8 sequences each, and "
+        f"{vmap:.1f} times less than under `vmap`"
+    )
+    assert wanted in " ".join(README.split())
