@@ -208,7 +208,7 @@ def test_readme_says_how_fast_it_is() -> None:
         sizes[name] for name in (("torchscale", 64, 32, 1), ("torchscale", 64, 32, 8), ("vmap", 64, 32, 1))
     )
     wanted = (
-        f"{one:.1f} times as fast as in a loop over torchscale's, {many:.1f} times with 8 sequences each, and {vmap:.1f} "
-        "times as fast as under `vmap`"
+        f"{one:.1f} times as fast as in a loop over torchscale's, {many:.1f} times with 8 sequences each, and "
+        f"{vmap:.1f} times as fast as under `vmap`"
     )
     assert wanted in " ".join(README.split())
