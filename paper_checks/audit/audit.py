@@ -610,6 +610,8 @@ def _uneven(built: Built) -> Iterator[str]:
 _ALIKE = 0.1
 """Relative: growths that differ by less are alike."""
 
+_NO_FURTHER = "here that moves the model no further than independent ones do"
+
 
 def _with_why(
     fault: Fault,
@@ -637,6 +639,10 @@ def _with_why(
         if parts and rows and rows[0].get(role):
             factors.append(rows[-1][role] / rows[0][role])
             parts.append(f"that of independent layers would be {times(factors[-1])}, predicted")
+            if fault.kind == "identical-layers":
+                adds_up = factors[0] > (1 + _ALIKE) * factors[1]
+                what = "so all their branches add up in one direction" if adds_up else _NO_FURTHER
+                fault = replace(fault, what=f"{fault.what.rstrip('.')}{', ' if adds_up else '; '}{what}.")
     elif both:
         is_, mended = (list(ways) for ways in zip(*both.values(), strict=True))
         factors += [*is_, *mended]

@@ -88,8 +88,18 @@ def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
         return Findings(faults, ())
     comparison = _Comparison(depths, claimed)
     faults = [*comparison.own_faults()]
+    num_own = len(comparison.remarks)
     if claimed is not None:
-        faults += comparison.claimed_faults()
+        theirs = [*comparison.claimed_faults()]
+        if theirs and any(fault.kind == "depth-ignored" for fault in faults):
+            # the module's own laws may count the layers that were asked for: then that one fault explains the others
+            counted = [replace(depth, counts=dict.fromkeys(depth.counts, depth.asked)) for depth in depths]
+            other = _Comparison(counted, claimed)
+            others = [*other.claimed_faults()]
+            if len(others) < len(theirs):
+                other.remarks = [*comparison.remarks[:num_own], *other.remarks]
+                comparison, theirs = other, others
+        faults += theirs
     last = comparison.pairs[-1][1] if claimed is not None else ()
     return Findings(
         tuple(faults), tuple(comparison.remarks), comparison.laws, comparison.asked_laws, comparison.bases, last
@@ -132,24 +142,33 @@ class _Comparison:
     def own_faults(self) -> Iterator[Fault]:
         yield from self._depth()
         last = self.depths[-1].built
-        for line in dict.fromkeys(line for depth in self.depths for line in depth.built.unread):
-            if "no residual" in line:
-                yield Fault(
-                    "no-residual",
-                    f"There is {line.partition(': ')[2]}.",
-                    (),
-                    "x' = F(x)",
-                    "x' = x + F(x)",
-                    "x = x + branch(x)",
-                    side=line.partition(":")[0],
-                )
-            else:
-                self.remarks.append(line)
+        self.remarks += dict.fromkeys(
+            line for depth in self.depths for line in depth.built.unread if "no residual connection" not in line
+        )
+        for side, names in self._serial.items():
+            patterns: dict[str, list[str]] = {}
+            for name in names:
+                patterns.setdefault(pattern_of(name), []).append(name)
+            texts = [own[0] if len(own) == 1 else f"{pattern} ({len(own)})" for pattern, own in patterns.items()]
+            yield Fault(
+                "no-residual",
+                f"There is no residual connection round {_few(texts)} (or there are several streams side by side).",
+                _distinct(names),
+                "x' = F(x)",
+                "x' = x + F(x)",
+                "x = x + branch(x)",
+                side=side,
+            )
         self.remarks += last.long_skips
         yield from self._copies(last)
         yield from self._dead(last)
         yield from self._not_finite()
         yield from self._lonely_laws()
+
+    @property
+    def _serial(self) -> Mapping[str, Sequence[str]]:
+        """By side, the matrices without a residual connection, of the deepest model that has some."""
+        return next((depth.built.serial for depth in reversed(self.depths) if depth.built.serial), {})
 
     def _depth(self) -> Iterator[Fault]:
         wrong = [depth for depth in self.depths if any(count != depth.asked for count in depth.counts.values())]
@@ -203,7 +222,7 @@ class _Comparison:
             if copied:
                 yield Fault(
                     "identical-layers",
-                    "Layers start as copies of one another, so all their branches add up in one direction.",
+                    "Layers start as copies of one another.",
                     _distinct(copied),
                     "equal entries in different layers",
                     "independent draws",
@@ -303,11 +322,13 @@ class _Comparison:
     # ------------------------------------------------------------ beside a scheme
 
     def claimed_faults(self) -> Iterator[Fault]:
-        yield from self._structure()
-        yield from self._norms()
+        read = [*self._structure(), *self._norms(), *self._input_scales()]
+        for fault in read:
+            # sublayers without a residual connection are read as a part of the stream, and their norms as its norms
+            if not self._serial or (fault.kind == "norms" and fault.role not in ("post", "final")):
+                yield fault
         yield from self._stream_weights()
         yield from self._branch_weights()
-        yield from self._input_scales()
         yield from self._attention_scales()
         yield from self._inits()
         for factor, roles in self.cut.items():
@@ -362,14 +383,16 @@ class _Comparison:
                 if not lines:
                     continue
                 every = all(len(group) == total[kind] for kind, group in lines.items())
-                depth, pair = next(iter(lines.values()))[-1]
+                deepest = max((group[-1][0] for group in lines.values()), key=lambda depth: depth.asked)
+                own = [p for group in lines.values() for d, p in group if d is deepest]
+                pair = own[-1]
                 which = "every" if every else "some"
                 kinds = " and ".join(sorted(lines))
                 yield Fault(
                     "norms",
                     f"A norm {_place_text(place)} is {word} in {which} {kinds} sublayer"
-                    + ("." if every else f": {_layers_text(p for group in lines.values() for _, p in group)}."),
-                    _distinct([w.name for group in lines.values() for _, p in group for w in p.built.weights]),
+                    + ("." if every else f": {_layers_text(own)} of {deepest.asked}."),
+                    _distinct([w.name for p in own for w in p.built.weights]),
                     f"norms {_set_text(pair.built.norms)}",
                     f"norms {_set_text(pair.places)}",
                     _norm_fix(place, is_missing=word == "missing"),
@@ -411,7 +434,7 @@ class _Comparison:
             yield Fault(
                 "residual-weight",
                 self._weight_text("residual weight", own, wrong, "residual_weight"),
-                _distinct([w.name for _, p in wrong[-2:] for w in p.built.weights]),
+                _names(wrong),
                 found,
                 asked,
                 f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # {self._at(depth, 'residual_weight')}",
@@ -539,7 +562,7 @@ class _Comparison:
             yield Fault(
                 kind,
                 what,
-                _distinct([name for _, p in wrong[-2:] for name in (w.name for w in p.built.weights)]),
+                _names(wrong),
                 _by_depth((d, p.built.input_rms) for d, p in both),
                 _by_depth((d, p.asked.input_scale) for d, p in both),
                 fix,
@@ -806,6 +829,20 @@ class _Comparison:
             entries = 1 if built.start_value is None else built.start_value.numel()
             if "token ids" in built.inputs.kind and not _is_near(value, wanted, max(0.15, _scatter(entries))):
                 names = [name for name, role in built.others.items() if role in ("embedding", "positions")]
+                given = sum(built.flow.parameters[name].detach().double().square().mean().item() for name in names)
+                if start.side in built.starts_normed and _is_near(math.sqrt(given), wanted, 0.15):
+                    # the embedding is as it should be, and the norm behind it is what changes the scale
+                    if not any("post" in pair.built.norms - pair.places for _, own in self.pairs for pair in own):
+                        yield Fault(
+                            "embedding",
+                            f"A norm stands on the stream behind the embedding; {self.name} has none there.",
+                            _distinct(names),
+                            f"{value:.3g}",
+                            f"{wanted:.3g}",
+                            "# leave out: x = norm(x)  # behind the embedding",
+                            role="embedding",
+                        )
+                    break
                 stds = self.claimed.start_stds(asked, has_positions="positions" in built.others.values())
                 yield Fault(
                     "embedding",
@@ -1006,7 +1043,12 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
 
 def _branch_names(wrong: Sequence[tuple[Depth, Pair]]) -> list[str]:
     named = [p.built.branch_parameter for _, p in wrong if p.built.branch_parameter]
-    return named or [w.name for _, p in wrong[-2:] for w in p.built.weights]
+    return named or list(_names(wrong))
+
+
+def _names(wrong: Sequence[tuple[Depth, Pair]]) -> tuple[str, ...]:
+    """Of the matrices of sublayers, in the deepest of the models."""
+    return _distinct([w.name for depth, pair in wrong if depth is wrong[-1][0] for w in pair.built.weights])
 
 
 _PLACE_TEXTS = {

@@ -100,6 +100,8 @@ class Built:
     unused: names of parameters that the pass did not use. tied: names of embeddings that are the head as well.
     long_skips: a line for each kind of skip that goes round more than one sublayer; the sublayers are read without
     these. unread: what could not be read, a line each. start_value: the stream before the first sublayer.
+    starts_normed: sides on whose stream a norm stands before the first sublayer. serial: by side, the matrices that
+    stand on the stream itself, with no residual connection round them.
     """
 
     module: nn.Module
@@ -116,6 +118,8 @@ class Built:
     unused: Sequence[str] = ()
     tied: Sequence[str] = ()
     long_skips: Sequence[str] = ()
+    starts_normed: frozenset[str] = frozenset()
+    serial: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def sublayers(self) -> list[Sublayer]:
@@ -201,7 +205,9 @@ class _Look:
         self.module, self.inputs = module, inputs
         self.unread: list[str] = []
         self.long_skips: list[str] = []
-        self.serial: set[str] = set()
+        self.starts_normed: set[str] = set()
+        self.serial: dict[str, list[str]] = {}
+        self.told: set[str] = set()
         data = {
             name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
             for name, tensor in inputs.data.items()
@@ -259,6 +265,8 @@ class _Look:
             unused=[name for name, _ in self.module.named_parameters() if name not in self.flow.parameters],
             tied=rest.tied,
             long_skips=list(dict.fromkeys(self.long_skips)),
+            starts_normed=frozenset(self.starts_normed),
+            serial=self.serial,
         )
 
     def _channels_first(self, sides: Mapping[str, Sequence[Sublayer]]) -> tuple[int, ...] | None:
@@ -274,7 +282,7 @@ class _Look:
         return None
 
     def _tell_of_matrices(self, rest: _Rest) -> None:
-        if names := sorted({pattern_of(name) for name in rest.matrices if name not in self.serial}):
+        if names := sorted({pattern_of(name) for name in rest.matrices if name not in self.told}):
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:3])}{more}")
 
@@ -328,6 +336,8 @@ class _Look:
                 bare = []
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
             factors.append(self._factor_of(bare, is_behind_norm=not sublayers))
+            if not sublayers and is_norm_here:
+                self.starts_normed.add(side)
             if sublayers:
                 number = sum(self.norms.stands_in(part.inside) for part in bare)
                 num_norms_behind.append(max(number, int(is_norm_here)))
@@ -494,13 +504,17 @@ class _Look:
         inside = {node for stretch in serial for node in stretch.inside}
         names = [self.flow.matrices[node] for node in self.flow.sorted(inside) if node in self.flow.matrices]
         has_attention = any(node in self.flow.products for node in inside)
-        if not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
+        known = {pattern_of(name) for name in self.serial.get(side, ())}
+        if is_last and (again := [name for name in names if pattern_of(name) in known]):
+            names = again  # without the head
+        elif not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
             return
-        self.serial.update(names)
+        self.told.update(names)
         where = "behind the last sublayer" if is_last else f"behind sublayer {index}" if index else "at the beginning"
         if index and self._begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
             return
+        self.serial.setdefault(side, []).extend(names)
         what = "an attention" if has_attention else "matrices"
         self.unread.append(
             f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"

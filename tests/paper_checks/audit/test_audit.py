@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from paper_checks.audit.updates import predicted, task_of
 from sims.optim import make
 from sims.stats import estimate
 from tests.command import depthlaw as run
-from tests.paper_checks.audit.gallery import TWINS
+from tests.paper_checks.audit.gallery import GPT_2, TWINS, gpt_2, transformer
+from tests.paper_checks.audit.transformer import Sublayer, everywhere
 
 MODELS = """
 import torch
@@ -593,6 +595,79 @@ def test_of_copies_nothing_is_said_that_holds_of_independent_layers(monkeypatch:
     model = import_module("audited_models").build(2)
     exec(fault.fix, {"depthlaw": depthlaw, "model": model})
     assert not torch.equal(model.layers[0].linear1.weight, model.layers[1].linear1.weight)
+
+
+@pytest.mark.parametrize(
+    ("norms", "says"), [("pre", ["A norm stands on the stream behind the embedding"]), ("post", [])]
+)
+def test_a_norm_behind_the_embedding_is_no_fault_of_the_embedding(norms: str, says: list[str]) -> None:
+    """Whose matrices start as they should; where norms stand on all of the stream, that is told already."""
+    build = transformer(replace(GPT_2, norms=everywhere(norms), has_embedding_norm=True), gpt_2)
+    faults = audit(build, (2, 4), recipe="gpt2", measures=False).faults
+    of_start = [fault for fault in faults if fault.kind == "embedding"]
+    assert [fault.what.partition(";")[0] for fault in of_start] == says
+    assert not any("normal_" in fault.fix for fault in of_start) and (says or faults)
+
+
+class Replaced(Sublayer):
+    """An FFN whose branch is not added to the stream but replaces it."""
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
+        return self.added(x, memory) if self.at.kind == "ffn" else super().forward(x, memory)
+
+
+def test_a_forgotten_residual_connection_is_one_fault() -> None:
+    """In all layers, the last among them; what is read of the rest follows from it."""
+    build = transformer(replace(GPT_2, sublayer=Replaced), gpt_2)
+    (fault,) = audit(build, (2, 4), recipe="gpt2", measures=False).faults
+    matrices = [name for name, p in build(4).named_parameters() if "ffn" in name and p.ndim == 2 and "norm" not in name]
+    assert fault.kind == "no-residual" and len(matrices) == 8 and set(fault.where) == set(matrices)
+
+
+def test_laws_of_the_layers_that_were_asked_for_are_no_second_fault() -> None:
+    def without_last(num_layers: int) -> nn.Module:
+        module = Stacked(num_layers, RIGHT["gpt2"], RIGHT["gpt2"])
+        module.attentions = module.attentions[:-1]
+        module.up, module.down = nn.Parameter(module.up[:-1].detach()), nn.Parameter(module.down[:-1].detach())
+        return module
+
+    answer = audit(without_last, (3, 6, 12), scheme="gpt2", measures=False)
+    assert [fault.kind for fault in answer.faults] == ["depth-ignored"]
+
+
+def test_a_layer_without_its_norm_is_named_at_the_greatest_depth() -> None:
+    def norms(at: Any) -> frozenset[str]:
+        return frozenset() if (at.layer, at.kind) == (at.num_layers // 2 + 1, "ffn") else frozenset({"pre"})
+
+    answer = audit(transformer(replace(GPT_2, norms=norms), gpt_2), (2, 4), recipe="gpt2", measures=False)
+    (fault,) = answer.faults
+    assert fault.what.endswith(": layer 3 of 4.")
+    assert {re.findall(r"\d+", name)[0] for name in fault.where} == {"2"}
+
+
+def test_a_residual_weight_is_wrong_where_every_layer_has_it() -> None:
+    (fault,) = audit(_fresh, (2, 4), scheme="deepnorm", measures=False).faults[:1]
+    assert fault.kind == "residual-weight" and {name.split(".")[1] for name in fault.where} == set("0123")
+
+
+@pytest.mark.parametrize("is_pre", [True, False])
+def test_copies_add_up_where_it_is_measured(is_pre: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", ())
+
+    def build(num_layers: int) -> nn.Module:
+        layer = nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True, norm_first=is_pre)
+        return nn.TransformerEncoder(
+            layer, num_layers, nn.LayerNorm(32) if is_pre else None, enable_nested_tensor=False
+        )
+
+    answer = audit(build, (2, 8), scheme="pre-ln" if is_pre else "post-ln", num_seeds=2)
+    (fault,) = answer.faults
+    first, last = (estimate([update["update"] for update in depth.updates]).mean for depth in answer.depths)
+    independent = answer.predicted[-1]["update"] / answer.predicted[0]["update"]
+    assert ("add up in one direction" in fault.what) == (last / first > 1.1 * independent)
+    assert ("no further than independent" in fault.what) == (last / first <= 1.1 * independent)
+    (unmeasured,) = audit(build, (2, 8), scheme="pre-ln" if is_pre else "post-ln", measures=False).faults
+    assert unmeasured.what == "Layers start as copies of one another."
 
 
 def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
