@@ -12,7 +12,7 @@ import inspect
 import io
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +27,7 @@ from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, 
 from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
-from paper_checks.audit.look import Built, look
+from paper_checks.audit.look import Built, Sublayer, look
 from paper_checks.audit.text import show, times, title
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
@@ -231,7 +231,7 @@ def _sublayer_row(sub: Any) -> dict[str, Any]:
 
 def audit(
     build: Build,
-    layers: Sequence[int],
+    layers: Sequence[int] | int,
     *,
     scheme: str | None = None,
     recipe: str | None = None,
@@ -248,17 +248,15 @@ def audit(
     Print the answer to read it as ``depthlaw audit`` prints it; its ``faults`` and ``document()`` are for programs.
 
     build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
-    module. scheme or recipe: what it claims to be; left out, the nearest is named and only faults that need no claim
-    are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
+    module. layers: the numbers of layers to build, or a single one. scheme or recipe: what it claims to be; left out,
+    the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
     num_seeds: models of each depth. measures: whether the update is measured and predicted, too. far: numbers of layers
     at which the effect of faults is predicted, ``FAR`` if left out. advance: told what is being done, how much of it,
     and of how much. ValueError, in one line, for what cannot be audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
-    if len(set(layers)) != len(layers) or not layers or min(layers) < 1:
-        raise ValueError(f"layers are numbers above 0, each once: {', '.join(map(str, layers))}")
-    layers, far = sorted(layers), FAR if far is None else far
+    layers, far = _numbers(layers), FAR if far is None else far
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
     _check_memory(build, layers[-1], len(layers))
@@ -269,7 +267,7 @@ def audit(
         return Audit(optimizer=optimizer, depths=depths, findings=findings, claimed=claimed)
     lost = list(_lost(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
-    remarks: list[str] = []
+    remarks = list(_explodes(depths, far)) if not any(f.kind in _NO_LAW for f in findings.faults) else []
     rows: list[Mapping[str, float]] = []
     beyond: dict[int, dict[str, Mapping[str, float]]] = {}
     if measures:
@@ -279,11 +277,12 @@ def audit(
                 rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             remarks += _uneven(depths[-1].built)
-            if findings.faults and claimed is not None and not any(f.kind in _NO_LAW for f in findings.faults):
-                beyond = _far(depths, findings, claimed, optimizer, rows, far, advance)
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             rows = []
-            remarks.append(f"the kernel rung has no prediction of this block: {error}")
+            remarks.append(f"the kernel rung has no prediction of this block: {_in_words(error)}")
+    if rows and findings.faults and claimed is not None and not any(f.kind in _NO_LAW for f in findings.faults):
+        beyond, missing = _far(depths, findings, claimed, optimizer, rows, far, advance)
+        remarks += missing
     if beyond and claimed is not None:
         remarks += _worse(claimed.name, optimizer, beyond)
     told = (_with_why(fault, depths, rows, beyond, name) for fault in findings.faults)
@@ -298,6 +297,17 @@ def audit(
         far=beyond,
         remarks=remarks,
     )
+
+
+def _numbers(layers: Sequence[int] | int) -> list[int]:
+    """The numbers of layers, the least first. ValueError, in one line, where they are none."""
+    numbers = list(layers) if isinstance(layers, Iterable) else [layers]
+    if not numbers:
+        raise ValueError("layers is empty: give numbers of layers, such as (4, 8, 16)")
+    whole = [n for n in numbers if isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0]
+    if len(whole) < len(numbers) or len(set(whole)) < len(whole):
+        raise ValueError(f"layers are whole numbers above 0, each once, such as (4, 8, 16): {layers!r}")
+    return sorted(map(int, whole))
 
 
 def _depths(
@@ -479,30 +489,91 @@ def _far(
     rows: Sequence[Mapping[str, float]],
     numbers: Sequence[int],
     advance: Callable[[str, float, float | None], None],
-) -> dict[int, dict[str, Mapping[str, float]]]:
-    """The update beside that at the shallowest depth, as it is and as it should be; and the ratio of the two."""
+) -> tuple[dict[int, dict[str, Mapping[str, float]]], list[str]]:
+    """The update beside that at the shallowest depth, as it is and as it should be; and the ratio of the two. With it,
+    in words, why there is no prediction at some numbers of layers."""
     task = task_of(depths[-1].built)
     wrong = {(fault.side, fault.role) for fault in findings.faults}
-    first = predicted(_asked_config(depths, claimed, findings, wrong, depths[0].asked), task, optimizer)
     found: dict[int, dict[str, Mapping[str, float]]] = {}
+    missing: dict[str, list[str]] = {}
     done = len(depths)
+    try:
+        first = predicted(_asked_config(depths, claimed, findings, wrong, depths[0].asked), task, optimizer)
+    except (ValueError, ArithmeticError) as error:
+        return {}, [f"there is no prediction of {claimed.name}: {_in_words(error)}"]
     for number in numbers:
         if number <= depths[-1].asked:
             continue
-        config = extrapolated(depths, findings, number)
-        asked = _asked_config(depths, claimed, findings, wrong, number)
-        found[number] = {}
-        for which, network, beside in (("as_it_is", config, rows[0]), ("as_it_should_be", asked, first)):
-            answer = predicted(network, task, optimizer)
-            found[number][which] = {role: answer[role] / beside[role] for role in answer if beside.get(role)}
-            done += 1
-            advance("predicting", done, len(depths) + 2 * len(numbers))
-        found[number]["ratio"] = {
-            role: ratio * rows[0][role] / first[role]
-            for role, value in found[number]["as_it_should_be"].items()
-            if value and rows[0].get(role) and (ratio := found[number]["as_it_is"].get(role, 0.0) / value)
+        which = "the module as it is"
+        try:
+            as_it_is = predicted(extrapolated(depths, findings, number), task, optimizer)
+            advance("predicting", done + 1, len(depths) + 2 * len(numbers))
+            which = claimed.name
+            mended = predicted(_asked_config(depths, claimed, findings, wrong, number), task, optimizer)
+        except (ValueError, ArithmeticError) as error:
+            missing.setdefault(f"there is no prediction of {which}: {_in_words(error)}", []).append(f"{number:,}")
+            continue
+        done += 2
+        advance("predicting", done, len(depths) + 2 * len(numbers))
+        is_ = {role: value / rows[0][role] for role, value in as_it_is.items() if rows[0].get(role)}
+        should = {role: value / first[role] for role, value in mended.items() if first.get(role)}
+        ratio = {
+            role: is_[role] * rows[0][role] / (value * first[role])
+            for role, value in should.items()
+            if value and is_.get(role)
         }
-    return found
+        found[number] = {"as_it_is": is_, "as_it_should_be": should, "ratio": ratio}
+    return found, [f"at {' and '.join(where)} layers {reason}" for reason, where in missing.items()]
+
+
+def _in_words(error: Exception) -> str:
+    """Why there is no prediction: numerical failures, whatever they are called, are numbers that left the floats."""
+    is_numerical = isinstance(error, (ArithmeticError, np.linalg.LinAlgError))
+    return "the numbers on the way are beyond the floats" if is_numerical else str(error)
+
+
+def _explodes(depths: Sequence[Depth], numbers: Sequence[int]) -> Iterator[str]:
+    """A line for each stream that leaves the floats of single precision on the way to one of so many layers.
+
+    The exponent of its growth goes on as a line through the shallowest and the deepest model, so that weights which
+    approach 1 with depth are let pass.
+    """
+    first, last = depths[0], depths[-1]
+    for side, sublayers in last.built.sides.items():
+        if side not in first.built.sides:
+            continue
+        end, start = _growth(sublayers), _growth(first.built.sides[side])
+        span = last.asked - first.asked
+        slope = (end - start) / span if span else end / last.asked
+        reached = (n for n in sorted(numbers) if n > last.asked and end + slope * (n - last.asked) > _MOST_DIGITS)
+        if (number := next(reached, None)) is None:
+            continue
+        moments = [(depth.asked, *_ends(depth.built.sides[side])) for depth in depths if side in depth.built.sides]
+        squares = "; ".join(f"from {start:.3g} to {end:.3g} at {asked}" for asked, start, end in moments)
+        of = f" of the {side}" if len(last.built.sides) > 1 else ""
+        yield (
+            f"the stream{of} grows with every layer, so that at {number:,} layers its numbers are beyond the floats. "
+            f"From its start to its last sublayer its mean square goes {squares} layers"
+        )
+
+
+def _ends(sublayers: Sequence[Sublayer]) -> tuple[float, float]:
+    """The mean square of a stream at its start and at its last sublayer."""
+    return sublayers[0].second_moment, sublayers[-1].second_moment
+
+
+def _growth(sublayers: Sequence[Sublayer]) -> float:
+    """The power of ten by which a stream grows from layer to layer: by its residual weights since the last norm that it
+    runs through; where no norm stands anywhere, so that branches grow with it, as it was measured."""
+    if not any(sub.norms & _KEEPS_SCALE for sub in sublayers):
+        start, end = _ends(sublayers)
+        return math.log10(end / start) / 2 if start > 0 and 0 < end < math.inf else 0.0
+    power = most = 0.0
+    for sub in sublayers:
+        weight = sub.residual_weight
+        power = 0.0 if "post" in sub.norms else power + (math.log10(weight) if weight > 0 else 0.0)
+        most = max(most, power)
+    return most
 
 
 def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -> ModelConfig:
@@ -591,6 +662,9 @@ def _asked_config(
 
 _NO_LAW = ("depth-ignored", "no-residual")
 """Faults of modules whose sublayers, as they are read at some depths, say nothing of other depths."""
+_KEEPS_SCALE = frozenset({"pre", "v", "inner", "branch", "post"})
+"""Places of norms behind which a branch is as large whatever the stream is."""
+_MOST_DIGITS = math.log10(torch.finfo(torch.float32).max)
 _UNEVEN = 3.0
 """Between the scales at which tokens start: beyond it, a prediction that gives all of them one is not relied on."""
 
@@ -689,7 +763,7 @@ def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
     for name, kind in names:
         try:
             faults = compare(depths, Claimed.named(name, optimizer, is_recipe=kind == "recipe")).faults
-        except ValueError:
+        except (ValueError, ArithmeticError):
             continue
         differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
         score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)

@@ -700,3 +700,46 @@ def test_normalised_queries_and_keys_are_a_remark_beside_a_scheme() -> None:
     answer = audit(hugging_face("qwen3", 64)[0], (2, 4), scheme="pre-ln", measures=False)
     assert not answer.faults
     assert "queries and keys are normalised, of which pre-ln says nothing" in answer.findings.remarks
+
+
+# ---------------------------------------------------------------- streams that explode
+
+
+class _Weighted(nn.Module):
+    """Pre-norm, with a residual weight above 1."""
+
+    def __init__(self, num_layers: int, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(num_layers))
+        self.ffns = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)) for _ in range(num_layers)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for norm, ffn in zip(self.norms, self.ffns, strict=True):
+            x = self.weight * x + ffn(norm(x))
+        return x
+
+
+@pytest.mark.parametrize("scheme", [None, "deepnorm"])
+def test_a_stream_that_explodes_is_told_with_its_numbers(scheme: str | None) -> None:
+    answer = audit(lambda n: _Weighted(n, 1.0 + n), (2, 4), scheme=scheme, optimizer="adam", num_seeds=2, far=(8, 1000))
+    (told,) = [remark for remark in answer.remarks if "the stream grows with every layer" in remark]
+    assert "at 1,000 layers its numbers are beyond the floats" in told and " at 4 layers" in told
+    assert len(answer.predicted) == 2 and bool(answer.faults) == (scheme is not None)
+    assert not any("converge" in remark or "x_" in remark for remark in answer.remarks)
+    assert ("at 1,000 layers there is no prediction of the module as it is" in " ".join(answer.remarks)) == bool(scheme)
+
+
+def test_a_stream_that_stays_is_not_said_to_explode() -> None:
+    for weight in (lambda n: 1.0, lambda n: 1 + 1 / n):
+        answer = audit(lambda n, of=weight: _Weighted(n, of(n)), (2, 4), measures=False)
+        assert not any("grows" in remark for remark in answer.remarks)
+
+
+def test_layers_may_be_one_number() -> None:
+    assert audit(lambda n: _Weighted(n, 1.0), 2, measures=False).layers == [2]
+    for layers in ((), (2, 2), (0,), (1.5,)):
+        with pytest.raises(ValueError, match=r"such as \(4, 8, 16\)"):
+            audit(lambda n: _Weighted(n, 1.0), layers)  # type: ignore[arg-type]
