@@ -249,10 +249,11 @@ def audit(
 
     build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
     module. layers: the numbers of layers to build, or a single one. scheme or recipe: what it claims to be; left out,
-    the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what it is called with; left out, they are guessed.
-    num_seeds: models of each depth. measures: whether the update is measured and predicted, too. far: numbers of layers
-    at which the effect of faults is predicted, ``FAR`` if left out. advance: told what is being done, how much of it,
-    and of how much. ValueError, in one line, for what cannot be audited.
+    the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what
+    it is called with; left out, they are guessed. num_seeds: models of each depth. measures: whether the update is
+    measured and predicted, too. far: numbers of layers at which the effect of faults is predicted, ``FAR`` if left
+    out. advance: told what is being done, how much of it, and of how much. ValueError, in one line, for what cannot be
+    audited.
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
