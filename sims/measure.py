@@ -248,10 +248,14 @@ def _measure(
     lock, is_over = threading.Lock(), threading.Event()
 
     def tell(done: float) -> None:
-        if is_over.is_set():
-            raise _Stopped
         with lock:
-            advance(done)
+            if is_over.is_set():
+                raise _Stopped
+            try:
+                advance(done)
+            except BaseException:
+                is_over.set()
+                raise
 
     size = math.ceil(len(seeds) / num_threads)
     pool = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))

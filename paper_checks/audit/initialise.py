@@ -95,13 +95,22 @@ def initialise(
                 parameters[name].fill_(own.branch_weight)
             differs = abs(sub.residual_weight - own.residual_weight) > 1e-3 * abs(own.residual_weight)
             differs |= name is None and abs(sub.branch_weight - own.branch_weight) > 1e-3 * abs(own.branch_weight)
-            if differs:
-                must_change.append(
-                    f"{sub.side}, sublayer {sub.index}: x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
-                )
+            moves = pair.places & _AROUND != sub.norms & _AROUND
+            if differs or moves:
+                where = f", with norms {_named(pair.places)} in place of {_named(sub.norms)}" if moves else ""
+                weights_of_sum = f"x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
+                must_change.append(f"{sub.side}, sublayer {sub.index}: {weights_of_sum}{where}")
         _ends(built, claimed, asked, generator)
     must_change += _of_another_scale(module, built, written)
     return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
+
+
+_AROUND = frozenset({"pre", "inner", "branch", "post"})
+"""Places of norms in a sublayer, those of queries, keys and values apart."""
+
+
+def _named(norms: frozenset[str]) -> str:
+    return " and ".join(place for place in ("pre", "inner", "branch", "post") if place in norms) or "none"
 
 
 def _of_another_scale(module: nn.Module, built: Built, written: Sequence[tuple[Weight, float]]) -> Iterator[str]:

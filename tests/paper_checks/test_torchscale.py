@@ -18,35 +18,20 @@ import torch
 from sympy import lambdify
 from torch import nn
 
+from paper_checks.experiments.bench import standing_in
 from paper_checks.papers.magneto.sublayers import SCALED, STEPS, UNSCALED, VERSION
 from paper_checks.papers.magneto.theorems import GAMMAS
 from sims.model import ModelConfig, Transformer, alternating, decoder_layers
 from theory.symbols import M, N
 
 D, HEADS, RATIO, EPS = 24, 3, 2, 1e-5
-STAND_INS = {
-    "fairscale": (),
-    "fairscale.nn": ("checkpoint_wrapper", "wrap"),
-    "timm": (),
-    "timm.models": (),
-    "timm.models.layers": ("drop_path",),
-}
 ROLES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "out", "fc1": "fc1", "fc2": "fc2"}
-
-
-def refuse(*_: Any, **__: Any) -> None:
-    raise AssertionError("a stand-in was called")
 
 
 @pytest.fixture(scope="module")
 def torchscale() -> Iterator[ModuleType]:
     """torchscale.architecture, its submodules imported; everything is taken out of sys.modules again."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, functions in STAND_INS.items():
-            module = ModuleType(name)
-            for function in functions:
-                setattr(module, function, refuse)
-            patch.setitem(sys.modules, name, module)
+    with standing_in():
         for name in ("config", "encoder", "decoder"):
             import_module(f"torchscale.architecture.{name}")
         yield sys.modules["torchscale.architecture"]

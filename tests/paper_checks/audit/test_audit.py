@@ -740,6 +740,15 @@ def test_a_stream_that_stays_is_not_said_to_explode() -> None:
 
 def test_layers_may_be_one_number() -> None:
     assert audit(lambda n: _Weighted(n, 1.0), 2, measures=False).layers == [2]
-    for layers in ((), (2, 2), (0,), (1.5,)):
+    wrong: Any
+    for wrong in ((), (2, 2), (0,), (1.5,)):
         with pytest.raises(ValueError, match=r"such as \(4, 8, 16\)"):
-            audit(lambda n: _Weighted(n, 1.0), layers)  # type: ignore[arg-type]
+            audit(lambda n: _Weighted(n, 1.0), wrong)
+
+
+def test_initialise_says_where_norms_move() -> None:
+    """Else who follows it would build a residual weight on a stream that no norm brings back."""
+    told = depthlaw.initialise(_Weighted(2, 1.0), scheme="deepnorm", optimizer="adam")
+    assert len(told.must_change) == 2
+    assert all(line.endswith("with norms post in place of pre") for line in told.must_change)
+    assert not depthlaw.initialise(_Weighted(2, 1.0), scheme="pre-ln", optimizer="adam").must_change
