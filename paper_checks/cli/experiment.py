@@ -100,7 +100,7 @@ def run(
         say_of_others(kept, (trial.named() for trial in book.trials))
         if export is not None:
             say(f"{write_runs(kept, export)} runs written to {export}")
-    answer = _answer(experiment, book, ran, path)
+    answer = _answer(experiment, scale, book, ran, path)
     if as_json:
         print_json(answer)
     else:
@@ -111,10 +111,9 @@ def run(
 
 
 def _record(name: str, scale: str) -> Path:
-    from paper_checks.system.places import TRAINING_RECORDS
+    from paper_checks.system.places import training_record
 
-    path = TRAINING_RECORDS / f"{name}.jsonl"
-    if scale != "small" or not path.exists():
+    if not (path := training_record(name, scale)).exists():
         raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
     return path
 
@@ -122,9 +121,9 @@ def _record(name: str, scale: str) -> Path:
 # ---------------------------------------------------------------- what it came to
 
 
-def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
+def _answer(experiment: Experiment, scale: str, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
     from paper_checks.claims.claim import Check, Route, perform
-    from paper_checks.routes.questions import QUESTIONS
+    from paper_checks.routes.questions import questions
     from paper_checks.routes.training import ANSWERS
 
     def answered(statement: Any) -> dict[str, Any]:
@@ -143,7 +142,7 @@ def _answer(experiment: Experiment, book: Book, ran: Ran, path: Path) -> dict[st
         claims=list(experiment.claims),
         plan=_plan_text(experiment, book),
         arms=[_arm(arm, book) for arm in experiment.arms],
-        questions=[answered(statement) for statement in QUESTIONS[experiment.name]],
+        questions=[answered(statement) for statement in questions(experiment.name, scale)],
         runs={
             "done": ran.done,
             "found": len(book) - ran.done,
@@ -200,7 +199,8 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
     num_seeds = asked or (experiment.plan(book).num_seeds if is_decided else LEAST_SEEDS)
     a_seed = list(_num_runs(arms))
     pilot = [len(PILOT_SEEDS) * number for number in _num_runs(experiment.pilot)]
-    total = [num_seeds * number + more for number, more in zip(a_seed, pilot, strict=True)]
+    own = sum(max(0, arm.least_seeds - num_seeds) for arm in arms) if asked is None else 0
+    total = [num_seeds * number + more + own for number, more in zip(a_seed, pilot, strict=True)]
     runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": a_seed, "pilot": pilot, "total": total}
     names = [arm.name for arm in arms]
     if as_json:

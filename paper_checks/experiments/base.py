@@ -76,11 +76,13 @@ def _at(trial: Trial, seed: int, rate: float | None) -> Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """trial: its seed and, with a grid, its learning rate (where the search starts) are replaced."""
+    """trial: its seed and, with a grid, its learning rate (where the search starts) are replaced. least_seeds: how many
+    the arm has where the plan of the experiment says fewer."""
 
     name: str
     trial: Trial
     grid: tuple[float, ...] = ()
+    least_seeds: int = 0
 
     def at(self, seed: int, rate: float | None = None) -> Trial:
         return _at(self.trial, seed, rate)
@@ -171,14 +173,21 @@ class Experiment:
 
         Whoever runs them puts the results into the book before asking for more; a trial that failed must not come back.
         """
-        yield from _until_done(self.pilot, PILOT_SEEDS, book)
-        seeds = range(self.plan(book).num_seeds if num_seeds is None else num_seeds)
-        for first in seeds[::SEEDS_AT_ONCE]:
-            yield from _until_done(self.arms, seeds[first : first + SEEDS_AT_ONCE], book)
+        yield from _until_done({arm: PILOT_SEEDS for arm in self.pilot}, book)
+        wanted = {arm: self.num_seeds(arm, book) if num_seeds is None else num_seeds for arm in self.arms}
+        for first in range(0, max(wanted.values()), SEEDS_AT_ONCE):
+            yield from _until_done(
+                {arm: range(num)[first : first + SEEDS_AT_ONCE] for arm, num in wanted.items()}, book
+            )
+
+    def num_seeds(self, arm: Arm, book: Book) -> int:
+        """How many seeds an arm is to have, once the pilot is done."""
+        return max(self.plan(book).num_seeds, arm.least_seeds)
 
 
-def _until_done(arms: Sequence[Arm], seeds: Sequence[int], book: Book) -> Iterator[list[Trial]]:
-    while todo := [trial for seed in seeds for arm in arms if (trial := arm.next(book, seed)) is not None]:
+def _until_done(seeds_of: Mapping[Arm, Sequence[int]], book: Book) -> Iterator[list[Trial]]:
+    several = sorted((seed, place, arm) for place, (arm, seeds) in enumerate(seeds_of.items()) for seed in seeds)
+    while todo := [trial for seed, _, arm in several if (trial := arm.next(book, seed)) is not None]:
         yield todo
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -41,10 +40,10 @@ from paper_checks.pages.markdown import bracket, caption, section, table
 from paper_checks.papers.registry import claims
 from paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
 from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
-from paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, QUESTIONS, SMALLER
+from paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, SMALLER, questions
 from paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
 from paper_checks.system.files import write_atomically
-from paper_checks.system.places import FIGURES, RESULTS, TRAINING_RECORDS
+from paper_checks.system.places import FIGURES, RESULTS, training_record
 from paper_checks.verify.document import say
 from sims.stats import LEVEL, Estimate, estimate
 from sims.training.outcomes import Correlation, Edge, edge, rank_correlation, rank_correlation_over_seeds, share
@@ -92,34 +91,35 @@ class Runs:
 
 @dataclass(frozen=True)
 class Record:
-    """What there is of an experiment. runs: by arm."""
+    """What there is of an experiment at a scale. runs: by arm."""
 
     experiment: Experiment
+    scale: str
     book: Book
     abouts: tuple[About, ...]
     runs: dict[str, Runs]
 
     @classmethod
-    def of(cls, name: str, book: Book, abouts: Sequence[About] = ()) -> Record:
-        plan = experiment(name)
+    def of(cls, name: str, book: Book, abouts: Sequence[About] = (), scale: str = SMALL.name) -> Record:
+        plan = experiment(name, scale)
         seeds = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
         runs = {}
         for asked in plan.arms:
             tried = {seed: there for seed in seeds if (there := asked.tried(book, seed))}
             runs[asked.name] = Runs(asked, tried, tuple(seed for seed in tried if asked.is_done(book, seed)))
-        return cls(plan, book, tuple(abouts), runs)
+        return cls(plan, scale, book, tuple(abouts), runs)
 
     @classmethod
-    def read(cls, name: str, folder: Path = TRAINING_RECORDS) -> Record:
+    def read(cls, name: str, scale: str = SMALL.name) -> Record:
         """A record that is not there is empty. ValueError, in one line, where it does not fit."""
-        path = folder / f"{name}.jsonl"
+        path = training_record(name, scale)
         rows = list(read(path)) if path.exists() else []
-        return cls.of(name, Book.of(rows), [row.about for row in rows])
+        return cls.of(name, Book.of(rows), [row.about for row in rows], scale)
 
     def missing(self) -> dict[str, int]:
         """By arm, how many seeds of the plan it lacks."""
-        planned = range(self.experiment.plan(self.book).num_seeds)
-        return {name: lacks for name, runs in self.runs.items() if (lacks := len(set(planned) - set(runs.seeds)))}
+        wanted = {name: range(self.experiment.num_seeds(runs.arm, self.book)) for name, runs in self.runs.items()}
+        return {name: lacks for name, runs in self.runs.items() if (lacks := len(set(wanted[name]) - set(runs.seeds)))}
 
 
 def log_rate(edge: Edge, grid: Sequence[float]) -> float:
@@ -194,12 +194,13 @@ def held_out(results: Sequence[TrainResult]) -> tuple[Estimate | None, int]:
 # ---------------------------------------------------------------- the page
 
 Records = Mapping[str, Record]
+BEST_WIDE = f"best-rates-{WIDE.name}"
 
 
 @cache
-def records(folder: Path = TRAINING_RECORDS) -> Records:
-    """By experiment."""
-    return {name: Record.read(name, folder) for name in NAMES}
+def records() -> Records:
+    """By experiment; best-rates at its second width behind them."""
+    return {name: Record.read(name) for name in NAMES} | {BEST_WIDE: Record.read("best-rates", WIDE.name)}
 
 
 def page(records: Records) -> str:
@@ -217,13 +218,13 @@ def page(records: Records) -> str:
 
     rates, warm, deep, own, best = (records[name] for name in NAMES)
     sections = (
-        summary(rates, warm, deep, own, best),
+        summary(records),
         head(records),
         stable_rates(rates, images("training-rates", "training-curves", "training-predicts")),
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
         own_row(own, images("training-own-row")),
-        best_rates(best, images("training-best-rates")),
+        best_rates(best, records[BEST_WIDE], images("training-best-rates")),
         section("training", "open_ends", parts=_left_open()),
     )
     return "".join(sections).rstrip("\n") + "\n"
@@ -259,7 +260,7 @@ def _head_row(name: str, record: Record) -> list[str]:
     named = ", ".join(f"{name} ({num})" for name, num in list(missing.items())[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED} arms more" * (len(missing) > MOST_NAMED)
     return [
-        f"[{name}](#{name})",
+        f"[{name}](#{record.experiment.name})",
         ", ".join(shapes),
         ", ".join(map(str, sorted({trial.d_model for trial in trials}))),
         ", ".join(map(str, sorted({trial.num_layers for trial in trials}))),
@@ -273,22 +274,23 @@ def _head_row(name: str, record: Record) -> list[str]:
 # ---------------------------------------------------------------- the answer first
 
 
-def summary(rates: Record, warm: Record, deep: Record, own: Record, best: Record) -> str:
-    """Its results in a few sentences. None, here and below, where the record lacks what it needs."""
+def summary(records: Records) -> str:
+    """The results in a few sentences. None, here and below, where the record lacks what it needs."""
+    rates, warm, deep, own, best = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
     return section(
         "training",
         "summary",
-        num_runs=sum(len(record.book) for record in (rates, warm, deep, own, best)),
+        num_runs=sum(len(record.book) for record in records.values()),
         predicts=counted if said and pairs else None,
         saves=_saves(warm),
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         own_rows={row: _answer(statement, own) for row, statement in OWN_ROW.items()},
         other_rows={" under ".join(names): _answer(statement, own) for names, statement in OTHER_ROW.items()},
-        best=best_in_short(best),
+        best=best_in_short(best, records[BEST_WIDE]),
     )
 
 
@@ -325,7 +327,7 @@ def _trained(runs: Runs) -> str:
 def opening(record: Record) -> str:
     """Heading, question, claims and plan; what the claims ask of the record, and what it says."""
     rows = []
-    for statement in QUESTIONS[record.experiment.name]:
+    for statement in questions(record.experiment.name, record.scale):
         try:
             evidence = statement.evidence(record.book)
         except (LookupError, ValueError):
@@ -544,8 +546,8 @@ def _own_cell(record: Record, row: str, optimizer: str) -> str:
 # ---------------------------------------------------------------- the best rate by depth
 
 
-def best_rates(record: Record, images: str) -> str:
-    founds = [found for scheme in BEST_SCHEMES if (found := Found.of(scheme, record.book)).seeds]
+def best_rates(record: Record, wide: Record, images: str) -> str:
+    founds, of_wide = (_founds(one) for one in (record, wide))
     return section(
         "training",
         "best_rates",
@@ -553,26 +555,38 @@ def best_rates(record: Record, images: str) -> str:
         images=images,
         layers=BEST_LAYERS,
         heads=[
-            *("scheme", "seeds", "slope predicted", "by U as measured", "slope measured", "of mean curves"),
+            *("scheme", "width", "seeds", "slope predicted", "by U as measured", "slope measured", "of mean curves"),
             *(f"best at {layers}" for layers in BEST_LAYERS),
             *("least loss, shallow to deep", "its change", "seeds that decide"),
         ],
-        rows=[_best_row(found) for found in founds],
+        rows=[
+            _best_row(found, one.experiment.arms[0].trial.d_model)
+            for one, several in ((record, founds), (wide, of_wide))
+            for found in several
+        ],
         **_excess(founds),
         num_double=sum(found.num_double for found in founds),
         num_curves=sum(len(BEST_LAYERS) * len(found.seeds) for found in founds),
         factor=in_words(factor(record.book)),
+        factor_wide=in_words(factor(wide.book, wide.scale)) if of_wide else None,
         growing=growing(),
         steps=record.experiment.arms[0].trial.num_steps,
         width=record.experiment.arms[0].trial.d_model,
         wide=WIDE.d_model,
+        num_wide=min((len(found.seeds) for found in of_wide), default=0),
     )
 
 
-def best_in_short(record: Record) -> str:
+def _founds(record: Record) -> list[Found]:
+    """Of every scheme of which a seed is there."""
+    there = (Found.of(scheme, record.book, record.scale) for scheme in BEST_SCHEMES)
+    return [found for found in there if found.seeds]
+
+
+def best_in_short(record: Record, wide: Record) -> str:
     """The result in a paragraph, which the README has too. Empty where the record has no seed of every scheme."""
-    founds = [Found.of(scheme, record.book) for scheme in BEST_SCHEMES]
-    if not all(found.seeds for found in founds):
+    founds = _founds(record)
+    if len(founds) < len(BEST_SCHEMES):
         return ""
 
     def of(found: Found) -> dict[str, Any]:
@@ -592,22 +606,36 @@ def best_in_short(record: Record) -> str:
         trial=trial,
         factor=in_words(factor(record.book)),
         nearer=_answer(NEARER, record),
+        wide=_wide_in_short(wide),
         planned=record.experiment.plan(record.book).num_seeds,
         unknown=in_words(None),
         **_excess(founds),
     ).strip()
 
 
-def best_table(record: Record) -> str:
+def _wide_in_short(wide: Record) -> dict[str, Any] | None:
+    """The same of the second width, where it has every scheme."""
+    founds = _founds(wide)
+    if len(founds) < len(BEST_SCHEMES):
+        return None
+    return {
+        "d_model": WIDE.d_model,
+        "num_seeds": min(len(found.seeds) for found in founds),
+        "factor": in_words(factor(wide.book, wide.scale)),
+        "slopes": [(found.scheme.removeprefix(OF_RECIPE), in_words(found.measured)) for found in founds],
+        "losses": [(found.scheme.removeprefix(OF_RECIPE), in_words(found.loss_change)) for found in founds],
+    }
+
+
+def best_table(record: Record, wide: Record) -> str:
     """The result as the README has it: Markdown, a row for each scheme."""
-    rows = []
-    for name in BEST_SCHEMES:
-        found = Found.of(name, record.book)
-        cells = (f"{predicted(name):.2f}", in_words(found.measured), in_words(found.loss_change))
-        rows.append([f"`{name.removeprefix(OF_RECIPE)}`", *cells])
-    first, *_, last = BEST_LAYERS
-    heads = ["block", "slope predicted", "slope measured", f"loss at the best rate, {first} to {last} layers, in nats"]
-    return table(heads, rows)
+    rows, widths = [], [f"{one.experiment.arms[0].trial.d_model} wide" for one in (record, wide)]
+    for narrow, other in zip(_founds(record), _founds(wide), strict=True):
+        slopes, losses = [narrow.measured, other.measured], [narrow.loss_change, other.loss_change]
+        name = narrow.scheme.removeprefix(OF_RECIPE)
+        rows.append([f"`{name}`", f"{predicted(narrow.scheme):.2f}", *map(in_words, slopes + losses)])
+    heads = ["block", "slope predicted", *(f"measured, {width}" for width in widths)]
+    return table([*heads, *(f"loss, {width}" for width in widths)], rows)
 
 
 def _excess(founds: Sequence[Found]) -> dict[str, Any]:
@@ -615,7 +643,7 @@ def _excess(founds: Sequence[Found]) -> dict[str, Any]:
     return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((one.excess(HIGH[0]) for one in founds), default=0.0)}
 
 
-def _best_row(found: Found) -> list[str]:
+def _best_row(found: Found, d_model: int) -> list[str]:
     """Best rates and least losses as means over the seeds."""
     rates = []
     for bests in found.bests.values():
@@ -625,6 +653,7 @@ def _best_row(found: Found) -> list[str]:
     losses = [fmean(losses) for losses in found.losses.values()]
     return [
         found.scheme.removeprefix(OF_RECIPE),
+        str(d_model),
         str(len(found.seeds)),
         f"{predicted(found.scheme):.2f}",
         in_words(found.of_update),
@@ -902,7 +931,7 @@ _BEST_RANGE = (2.0**-10.5, 2.0**-1.5)
 
 def _best_panels(record: Record) -> list[Panel]:
     """A panel for each scheme with its curves, then one for each with its best rate by depth."""
-    founds = [found for scheme in BEST_SCHEMES if (found := Found.of(scheme, record.book)).seeds]
+    founds = _founds(record)
     guess = max((result.guess for result in record.book.values()), default=0.0)
     least = min((loss for found in founds for losses in found.losses.values() for loss in losses), default=0.0)
     curves = [

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
 
+from paper_checks.experiments import experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from paper_checks.experiments.best_rates import (
     GRIDS,
@@ -23,8 +24,9 @@ from paper_checks.experiments.best_rates import (
     best_rate,
     slope,
 )
+from paper_checks.experiments.scale import SMALL
 from paper_checks.routes.checks import Answers
-from paper_checks.routes.training import Answered, arm
+from paper_checks.routes.training import Answered
 from sims.stats import LEVEL, Estimate, estimate
 from sims.training.planning import seeds_for_difference
 from sims.training.train import TrainResult
@@ -34,20 +36,18 @@ LEAST_SLOPES = 3
 """Seeds that an interval of slopes needs: two say next to nothing of their scatter."""
 
 
-def seeds_of(scheme: str, book: Book) -> tuple[int, ...]:
-    """Seeds of which every depth and rate of a scheme is there, the pilot's not counted."""
+def seeds_of(scheme: str, book: Book, scale: str = SMALL.name) -> tuple[int, ...]:
+    """Seeds of which every depth and rate of a scheme is there at a scale, the pilot's not counted."""
     there = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
-    return tuple(seed for seed in there if all(one.at(seed) in book for one in _arms(scheme)))
+    arms = [arm for layers in LAYERS for arm in _arms(scheme, layers, scale).values()]
+    return tuple(seed for seed in there if all(arm.at(seed) in book for arm in arms))
 
 
 @cache
-def _arms(scheme: str) -> list[Arm]:
-    return [arm(NAME, arm_name(scheme, layers, rate)) for layers in LAYERS for rate in GRIDS[scheme]]
-
-
-def runs_of(scheme: str, num_layers: int, seed: int, book: Book) -> dict[float, TrainResult]:
-    """By learning rate. KeyError where one is not there."""
-    return {rate: book[arm(NAME, arm_name(scheme, num_layers, rate)).at(seed)] for rate in GRIDS[scheme]}
+def _arms(scheme: str, num_layers: int, scale: str) -> dict[float, Arm]:
+    """By learning rate."""
+    plan = experiment(NAME, scale)
+    return {rate: plan.arm(arm_name(scheme, num_layers, rate)) for rate in GRIDS[scheme]}
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Found:
     curves: dict[int, dict[float, list[float | None]]]
 
     @classmethod
-    def of(cls, scheme: str, book: Book) -> Found:
-        seeds = seeds_of(scheme, book)
-        runs = {layers: [runs_of(scheme, layers, seed, book) for seed in seeds] for layers in LAYERS}
+    def of(cls, scheme: str, book: Book, scale: str = SMALL.name) -> Found:
+        seeds, arms = seeds_of(scheme, book, scale), {n: _arms(scheme, n, scale) for n in LAYERS}
+        runs = {n: [{rate: book[arm.at(seed)] for rate, arm in arms[n].items()} for seed in seeds] for n in LAYERS}
         held_out = {n: [{rate: r.held_out for rate, r in of_seed.items()} for of_seed in runs[n]] for n in LAYERS}
         return cls(
             scheme,
@@ -201,9 +201,9 @@ def judged(scheme: str, found: Estimate | None) -> bool | None:
     return None if found.low <= 0 <= found.high else True
 
 
-def factors(book: Book) -> list[float | None]:
+def factors(book: Book, scale: str = SMALL.name) -> list[float | None]:
     """b of each seed that every scheme with a growing update has; None where a best rate is beyond the grid."""
-    founds = [Found.of(scheme, book) for scheme in growing()]
+    founds = [Found.of(scheme, book, scale) for scheme in growing()]
     common = sorted(set.intersection(*(set(found.seeds) for found in founds)))
     values: list[float | None] = []
     for seed in common:
@@ -214,8 +214,8 @@ def factors(book: Book) -> list[float | None]:
     return values
 
 
-def factor(book: Book) -> Estimate | None:
-    values = factors(book)
+def factor(book: Book, scale: str = SMALL.name) -> Estimate | None:
+    values = factors(book, scale)
     known = [value for value in values if value is not None]
     return estimate(known) if len(known) == len(values) >= LEAST_SLOPES else None
 
@@ -231,6 +231,7 @@ class FollowsUpdate(Answered):
     """The best rate of a scheme does over depth as its update does: it stays, or moves by as much."""
 
     scheme: str
+    scale: str = SMALL.name
     of: str = NAME
 
     @property
@@ -241,7 +242,7 @@ class FollowsUpdate(Answered):
         return f"the update of {self.scheme} grows, and its best rate falls by as much (slope {wanted})"
 
     def answers(self, book: Book) -> Answers:
-        found = Found.of(self.scheme, book)
+        found = Found.of(self.scheme, book, self.scale)
         if not found.seeds:
             raise LookupError(f"the record has no seed of {self.scheme}")
         return Answers(
@@ -261,6 +262,7 @@ class FollowsUpdate(Answered):
 class NearerThanNoMove(Answered):
     """Of how far the best rate moves, the update is a better predictor than that it does not move."""
 
+    scale: str = SMALL.name
     of: str = NAME
 
     @property
@@ -268,13 +270,13 @@ class NearerThanNoMove(Answered):
         return "where the update grows, it predicts the move of the best rate better than no move at all does"
 
     def answers(self, book: Book) -> Answers:
-        found = factor(book)
-        if not factors(book):
+        found, values = factor(book, self.scale), factors(book, self.scale)
+        if not values:
             raise LookupError("the record has no seed of every scheme whose update grows")
         low, high = (None, None) if found is None else (found.low, found.high)
         return Answers(
             holds=[True if low is not None and low > 0.5 else False if high is not None and high < 0.5 else None],
-            num_effective=len(factors(book)),
+            num_effective=len(values),
             detail="the factor of the measured slopes over the predicted ones, Student's interval over the seeds",
             numbers={"of the predicted move the best rate made": in_words(found), "level": f"{LEVEL:g}"},
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paper_checks.experiments import best_rates, stable_rates, warmup
 from paper_checks.experiments.stable_rates import bert, gpt, wide
 from paper_checks.experiments.thousand_layers import LAYERS as DEPTHS
@@ -43,6 +45,8 @@ INIT = MoreTrain(more=(plain(POST_LN_INIT),), fewer=(plain("post-ln"),))
 OTHERS = MoreTrain(more=(plain("deepnorm"), plain("admin")), fewer=(plain("post-ln"),))
 DEEPER = MoreTrain(more=(plain("post-ln", warmup.DEPTHS[0]),), fewer=(plain("post-ln"),))
 WARMED = {layers: MoreTrain(more=(warmed(layers),), fewer=(plain("post-ln", layers),)) for layers in warmup.DEPTHS[1:]}
+WARMED_NOT_SLOWED = MoreTrain(more=(warmed(warmup.EDGE),), fewer=(warmup.SAME_SUM,))
+"""That it is the warm-up, not the smaller sum of the rates."""
 WARMED_LOSS = {
     layers: LowerLoss(first=warmed(layers), second=plain("post-ln", layers), family=6) for layers in warmup.DEPTHS
 }
@@ -90,6 +94,7 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         OTHERS,
         DEEPER,
         *WARMED.values(),
+        WARMED_NOT_SLOWED,
         *WARMED_LOSS.values(),
         *(
             MoreTrain(more=(warmed(layers, rate),), fewer=(plain("post-ln", layers, rate),))
@@ -103,3 +108,9 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "own-row": (*OWN_ROW.values(), *OTHER_ROW.values()),
     "best-rates": (*FOLLOWS.values(), NEARER),
 }
+
+
+def questions(name: str, scale: str) -> tuple[Answered, ...]:
+    """What an experiment is asked. At another scale only those of best-rates have an answer."""
+    of_scale = (FollowsUpdate, NearerThanNoMove)
+    return tuple(replace(one, scale=scale) if isinstance(one, of_scale) else one for one in QUESTIONS[name])

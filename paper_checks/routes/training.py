@@ -26,7 +26,7 @@ from paper_checks.experiments import experiment, own_row
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, gpt, on_curve
 from paper_checks.routes.checks import Answers, awaits, check
-from paper_checks.system.places import TRAINING_RECORDS
+from paper_checks.system.places import training_record
 from sims.stats import LEVEL, Estimate, estimate
 from sims.training import outcomes
 from sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
@@ -40,9 +40,9 @@ ANSWERS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "
 
 
 @cache
-def recorded(name: str) -> Book:
+def recorded(name: str, scale: str = "small") -> Book:
     """The project's record of an experiment."""
-    return Book.read(TRAINING_RECORDS / f"{name}.jsonl")
+    return Book.read(training_record(name, scale))
 
 
 def seeds_of(arms: Sequence[Arm], book: Book) -> tuple[int, ...]:

@@ -10,3 +10,8 @@ RESULTS = ROOT / "paper_checks" / "results"
 """What is generated and committed: pages, tables, kept answers, and below them the figures."""
 FIGURES = RESULTS / "figures"
 NOTEBOOKS = ROOT / "notebooks"
+
+
+def training_record(name: str, scale: str = "small") -> Path:
+    """The file of an experiment's runs; those of another scale than the two cores' have one of their own."""
+    return TRAINING_RECORDS / (f"{name}.jsonl" if scale == "small" else f"{name}-{scale}.jsonl")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from paper_checks.experiments import NAMES, experiment
 from paper_checks.experiments.base import Arm, Book
+from paper_checks.experiments.scale import SMALL, WIDE
 from paper_checks.lowering.trials import Trial
-from paper_checks.pages.training import Record
+from paper_checks.pages.training import BEST_WIDE, Record
 from sims.training.train import Look, TrainResult
 
 GUESS = 3.0
@@ -70,7 +71,12 @@ def record(name: str, num_seeds: int = 3, edge: Edges = as_claimed) -> Record:
 
 
 def records() -> Mapping[str, Record]:
-    return {name: record(name) for name in NAMES}
+    """Of every experiment; nothing is there of the second width of best-rates."""
+    return {name: record(name) for name in NAMES} | {BEST_WIDE: nothing_of("best-rates", WIDE.name)}
+
+
+def nothing_of(name: str, scale: str = SMALL.name) -> Record:
+    return Record.of(name, Book({}), scale=scale)
 
 
 def changed(record: Record, pick: Callable[[Trial], bool], **to: object) -> Record:

@@ -14,10 +14,12 @@ from paper_checks.claims.claim import Verdict
 from paper_checks.experiments import experiment
 from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
+from paper_checks.experiments.scale import SMALL, WIDE
 from paper_checks.lowering.trials import Trial
 from paper_checks.pages import training
 from paper_checks.pages.training import Record
 from paper_checks.routes.best_rates import FollowsUpdate, Found, NearerThanNoMove, factor, growing, is_flat, predicted
+from paper_checks.routes.questions import questions
 from tests.paper_checks import made_runs
 
 NAME = "best-rates"
@@ -45,10 +47,10 @@ def upwards(trial: Trial) -> float:
     return still(trial) + 0.5 * (math.log2(trial.num_layers) - 3.5)
 
 
-def made(best: Best, num_seeds: int = SEEDS) -> Book:
+def made(best: Best, num_seeds: int = SEEDS, scale: str = SMALL.name) -> Book:
     """Losses whose logarithm is a parabola around the best rate, of every arm."""
     book = Book({})
-    for arm in experiment(NAME).arms:
+    for arm in experiment(NAME, scale).arms:
         for seed in range(num_seeds):
             trial = arm.at(seed)
             loss = math.exp(0.9 + 0.02 * (math.log2(trial.learning_rate) - best(trial)) ** 2)
@@ -185,18 +187,35 @@ def test_the_pilot_counts_nothing_and_plans_the_seeds() -> None:
     assert Found.of("pre-ln", book).seeds == ()
 
 
+def test_each_width_has_answers_of_its_own() -> None:
+    """Runs at one width say nothing of the other, and a file that has both is read apart."""
+    both = Book({**book_of(still), **made(by_update, scale=WIDE.name)})
+    for scale, verdict in ((SMALL.name, Verdict.REFUTED), (WIDE.name, Verdict.CONFIRMED)):
+        asked = [one for one in questions(NAME, scale) if isinstance(one, FollowsUpdate) and one.scheme == "gpt2"]
+        assert [one.evidence(both).verdict for one in asked] == [verdict]
+    with pytest.raises(LookupError, match="no seed"):
+        FollowsUpdate(scheme="gpt2", scale=WIDE.name).evidence(book_of(still))
+
+
 # ---------------------------------------------------------------- the page
 
 
 def test_the_page_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "opening", lambda _: "")
     record = Record.of(NAME, book_of(by_update))
-    text = training.best_rates(record, "")
-    (row,) = [line for line in text.splitlines() if line.startswith("| gpt2 |")]
-    cells = row.strip("| ").split(" | ")
-    found = Found.of("gpt2", record.book).measured
-    assert found is not None
-    assert cells[1:3] == [str(SEEDS), f"{predicted('gpt2'):.2f}"] and cells[4].startswith(f"{found.mean:.2f} (")
+    wide = Record.of(NAME, made(still, 3, WIDE.name), scale=WIDE.name)
+    text = training.best_rates(record, wide, "")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| gpt2 |")]
+    for cells, one, num_seeds in zip(rows, (record, wide), (SEEDS, 3), strict=True):
+        found = Found.of("gpt2", one.book, one.scale).measured
+        assert found is not None
+        width = one.experiment.arms[0].trial.d_model
+        assert cells[1:4] == [str(width), str(num_seeds), f"{predicted('gpt2'):.2f}"]
+        assert cells[5].startswith(f"{found.mean:.2f} (")
+    for absent in (False, True):
+        text = training.best_rates(record, made_runs.nothing_of(NAME, WIDE.name) if absent else wide, "")
+        assert ("has not been run" in text) == absent
+        assert ("and at width 64" in text) != absent
     panels = training.drawings({**training.records(), NAME: record})["training-best-rates"].panels
     assert len(panels) == 2 * len(SCHEMES)
     (dashed,) = [curve for curve in panels[len(SCHEMES) + 1].curves if curve.line_style == "dashed"]

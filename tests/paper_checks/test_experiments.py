@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from paper_checks.experiments import NAMES, base, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Plan, run
 from paper_checks.experiments.scale import LARGE, SMALL
+from paper_checks.experiments.warmup import EDGE, SAME_SUM, warmed
 from paper_checks.lowering.trials import Trial
 from sims.training import store, sweep
 from sims.training.store import Store
@@ -225,6 +227,27 @@ def test_a_store_gives_what_would_be_run_again(bench: Bench) -> None:
             kept.add(config, result(trial, True).plain())
         book = base.there(kept)
     assert book.trials == (trial,)
+
+
+def test_an_arm_may_ask_for_more_seeds_than_the_plan() -> None:
+    """It alone has them, and a number of seeds that a person asks for is that of every arm."""
+    found = tiny(arms=(*ARMS[:2], replace(ARMS[2], least_seeds=11)))
+    for num_seeds, wanted in ((None, (SEEDS, SEEDS, 11)), (1, (1, 1, 1))):
+        book = Book({})
+        while todo := next(found.rounds(book, num_seeds), None):
+            book.update({trial: result(trial, trains_below_an_eighth(trial)) for trial in todo})
+        there = {(trial.scheme, trial.seed) for trial in book.trials if trial.seed not in PILOT_SEEDS}
+        by_scheme = Counter(scheme for scheme, _ in there)
+        assert tuple(by_scheme[arm.trial.scheme] for arm in found.arms) == wanted
+
+
+def test_warm_up_and_the_lower_rate_sum_up_alike() -> None:
+    found = experiment("warmup")
+    sums = []
+    for name in (warmed(EDGE), SAME_SUM):
+        config = found.arm(name).trial.lower()
+        sums.append(sum(config.learning_rate * config.rate_at(step) for step in range(config.num_steps)))
+    assert sums[0] == pytest.approx(sums[1], rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", (SMALL.name, LARGE.name))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks.experiments import NAMES
 from paper_checks.experiments.base import PILOT_SEEDS, Book
 from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from paper_checks.experiments.stable_rates import GRID, LAYERS
@@ -17,6 +16,7 @@ from paper_checks.lowering.trials import Trial
 from paper_checks.pages import training
 from paper_checks.pages.drawing import svg
 from paper_checks.pages.training import Record, drawings, stable_rates, summary, warmup
+from paper_checks.system import places
 from paper_checks.system.places import FIGURES
 from tests.near import is_same_picture
 from tests.paper_checks import made_runs
@@ -30,7 +30,8 @@ def made() -> dict[str, Record]:
 
 
 def summary_with(**other: Record) -> str:
-    return summary(**(dict(zip(("rates", "warm", "deep", "own", "best"), made().values(), strict=True)) | other))
+    names = {"rates": "stable-rates", "warm": "warmup", "own": "own-row", "best": "best-rates"}
+    return summary(made() | {names[name]: record for name, record in other.items()})
 
 
 def reverse(trial: Trial) -> float:
@@ -144,13 +145,14 @@ def test_an_optimizers_row_falls_or_not(power: float, answer: str, octaves: str)
 # ---------------------------------------------------------------- what is missing
 
 
-def test_no_record_makes_a_page() -> None:
-    nothing = {name: Record.of(name, Book({})) for name in NAMES}
+def test_no_record_makes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {name: made_runs.nothing_of(one.experiment.name, one.scale) for name, one in made_runs.records().items()}
     text = training.page(nothing)
     assert "figures/" not in text
     assert text.count("in the record yet.)") == len(drawings(nothing))
     assert "From 0 training runs" in text
-    assert training.records(Path("nowhere"))["own-row"].missing()
+    monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
+    assert Record.read("own-row").missing()
 
 
 @pytest.mark.usefixtures("tables_alone")

@@ -13,7 +13,7 @@ from paper_checks.experiments.base import PILOT_SEEDS
 from paper_checks.experiments.stable_rates import START, gpt
 from paper_checks.lowering.trials import Trial
 from paper_checks.routes.training import recorded
-from paper_checks.system.places import TRAINING_RECORDS
+from paper_checks.system.places import training_record
 from sims import stats
 from sims.training.store import Row, read
 from sims.training.train import TrainResult, train
@@ -29,7 +29,7 @@ def numbers(trial: Trial) -> str:
 
 @cache
 def rows_of(name: str) -> tuple[Row, ...]:
-    return tuple(read(TRAINING_RECORDS / f"{name}.jsonl"))
+    return tuple(read(training_record(name)))
 
 
 @pytest.mark.parametrize(
