@@ -629,11 +629,12 @@ def _wide_in_short(wide: Record) -> dict[str, Any] | None:
 
 def best_table(record: Record, wide: Record) -> str:
     """The result as the README has it: Markdown, a row for each scheme."""
-    rows, widths = [], [f"{one.experiment.arms[0].trial.d_model} wide" for one in (record, wide)]
-    for narrow, other in zip(_founds(record), _founds(wide), strict=True):
-        slopes, losses = [narrow.measured, other.measured], [narrow.loss_change, other.loss_change]
-        name = narrow.scheme.removeprefix(OF_RECIPE)
-        rows.append([f"`{name}`", f"{predicted(narrow.scheme):.2f}", *map(in_words, slopes + losses)])
+    records = (record, wide) if _founds(wide) else (record,)
+    rows, widths = [], [f"{one.experiment.arms[0].trial.d_model} wide" for one in records]
+    for several in zip(*map(_founds, records), strict=True):
+        scheme = several[0].scheme
+        cells = [found.measured for found in several] + [found.loss_change for found in several]
+        rows.append([f"`{scheme.removeprefix(OF_RECIPE)}`", f"{predicted(scheme):.2f}", *map(in_words, cells)])
     heads = ["block", "slope predicted", *(f"measured, {width}" for width in widths)]
     return table([*heads, *(f"loss, {width}" for width in widths)], rows)
 

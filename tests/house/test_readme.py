@@ -193,8 +193,9 @@ def test_readme_says_how_many_there_are() -> None:
 
 def test_readme_says_what_training_gave() -> None:
     """Its table, its number of seeds, and of which blocks the loss rose."""
-    book = training.records()["best-rates"].book
-    assert training.best_table(training.records()["best-rates"]) in README
+    records = training.records()
+    book = records["best-rates"].book
+    assert training.best_table(records["best-rates"], records[training.BEST_WIDE]) in README
     assert f"(95 % intervals of {len(seeds_of('pre-ln', book))} seeds)" in README
     rose = {one for one in BEST_SCHEMES if (change := Found.of(one, book).loss_change) and (change.low or 0) > 0}
     assert rose == {one for one in BEST_SCHEMES if not is_flat(one)} | {"su-pre-adam"}
