@@ -15,8 +15,9 @@ import numpy as np
 from sympy import Expr, S, expand, lambdify, sqrt
 
 from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, Verdict, claim
+from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, claim
 from paper_checks.claims.statements import Growth, Values
+from paper_checks.experiments.warmup import EDGE
 from paper_checks.papers.deepnet.abstract import (
     DIVERGED,
     THOUSAND,
@@ -34,7 +35,7 @@ from paper_checks.routes.intervals import interval
 from paper_checks.routes.parameter_counts import Count, counted, to_rounding
 from paper_checks.routes.printed_tables import l1_g, norm_g, read_update
 from paper_checks.routes.search import search
-from paper_checks.routes.training import BY_TRAINING, at_this_scale
+from paper_checks.routes.training import BY_TRAINING
 from theory.symbols import L, N, d, eta, scratch
 
 _FIRST_PARAGRAPH = "first paragraph"
@@ -418,13 +419,16 @@ _S1_48 = Claim(
             mutants=(Mutant(name="the other way round", statement=questions.DEEPER.with_swapped()),),
         ),
         Part(
-            name="training shows that warm-up helps",
-            statement=Values.of("with warm-up more seeds train"),
-            checks=(at_this_scale(*questions.WARMED.values(), *questions.WARMED_LOSS.values()),),
-            open="Post-LN with and without warm-up at the depth and rate at which half of the seeds train, 14 seeds or "
-            "more, beside a lower rate of the same sum: whether more train. Of 5 seeds the shares leave it open at "
-            "every depth; the loss is lower with warm-up at 6L-6L, and higher at 2L-2L, where nothing is stuck",
-            expected=Verdict.UNDECIDED,
+            name="training shows that warm-up helps: at 9L-9L more seeds of Post-LN train with it than without",
+            statement=questions.WARMED[EDGE],
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.WARMED[EDGE].with_swapped()),),
+        ),
+        Part(
+            name="it is not the smaller sum of the rates: more train with it than at a lower rate of the same sum",
+            statement=questions.WARMED_NOT_SLOWED,
+            checks=(BY_TRAINING,),
+            mutants=(Mutant(name="the other way round", statement=questions.WARMED_NOT_SLOWED.with_swapped()),),
         ),
     ),
 )
