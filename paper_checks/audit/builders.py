@@ -55,11 +55,15 @@ def named(text: str, option: str) -> Callable[..., Any]:
         text = str(error).splitlines()[0] if str(error) else "no message"
         raise ValueError(f"{option}: importing {module_name} failed: {type(error).__name__}: {text}") from error
     for part in name.split("."):
-        if not hasattr(target, part):
-            there = [key for key, own in vars(target).items() if not key.startswith("_") and callable(own)]
+        try:
+            target = getattr(target, part)
+        except AttributeError:
+            own = getattr(target, "__dict__", {})
+            there = [key for key, value in own.items() if not key.startswith("_") and callable(value)]
             near = ", ".join((get_close_matches(part, there) or sorted(there))[:8])
-            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})")
-        target = getattr(target, part)
+            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})") from None
+        except Exception as error:  # a module may have a __getattr__ of its own
+            raise ValueError(f"{option}: {module_name} has no {part}: {line_of(error)}") from error
     if not callable(target):
         raise ValueError(f"{option}: {text} is no function")
     return target
