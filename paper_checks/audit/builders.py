@@ -86,8 +86,10 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     os.environ["HF_HUB_OFFLINE"] = "1"  # some configurations name weights or kernels to fetch
     try:
         from transformers import AutoConfig, AutoModel
+        from transformers.utils import logging
     except ImportError:
         raise ValueError("--hf wants Hugging Face's transformers: pip install transformers") from None
+    logging.set_verbosity_error()  # it would remark on tokens that no layer has to do with
     path = Path(name)
     try:
         if path.suffix == ".json":
@@ -119,7 +121,7 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     for key in (key for key in _WIDTHS if key not in others):
         if isinstance(size := getattr(config, key, None), int):
             setattr(config, key, _UNIT * max(1, round(size * factor / _UNIT)))
-    most = max(1, round(fewest * factor))
+    most = min(max(1, round(fewest * factor)), wanted)
     number = next(n for n in range(most, 0, -1) if all(wanted % (_UNIT * share * n) == 0 for share in shares.values()))
     for key, share in shares.items():
         setattr(config, key, share * number)

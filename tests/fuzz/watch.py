@@ -305,7 +305,8 @@ def _is_small_question(question: Any, seeds: Any, *_: Any) -> bool:
 
 def _is_small_network(network: Any, inputs: Any, *_: Any) -> bool:
     num_sublayers = len(network.encoder) + len(network.decoder)
-    return num_sublayers <= _MOST_SUBLAYERS and inputs.num_tokens * inputs.batch_size <= _MOST_TOKENS
+    num_tokens, head_size = inputs.num_tokens * inputs.batch_size, network.head_size or 1
+    return num_sublayers <= _MOST_SUBLAYERS and num_tokens <= _MOST_TOKENS and head_size <= _MOST_WIDTH
 
 
 class _Here(Executor):
@@ -332,6 +333,7 @@ def watching(folder: Path) -> Iterator[Watch]:
     import matplotlib.font_manager  # noqa: F401  it writes a file of its own at its first import
     import sims.measure
     import theory.kernel.predict
+    from paper_checks.audit import updates
     from paper_checks.lowering import measuring, rule_roles
     from paper_checks.system import places
 
@@ -350,6 +352,7 @@ def watching(folder: Path) -> Iterator[Watch]:
         predict = _only(theory.kernel.predict.predict_kernel, _is_small_network)
         patch.setattr(theory.kernel.predict, "predict_kernel", predict)
         patch.setattr(rule_roles, "predict_kernel", predict)
+        patch.setattr(updates, "predict_kernel", predict)
         patch.setattr("sims.training.sweep.pool", lambda num_workers: _Here())
         for work in (
             "sims.training.sweep.cluster",
