@@ -220,7 +220,7 @@ class Trial:
 
 @cache
 def _digests(trial: Trial) -> tuple[str, str]:
-    """Of its numbers and of its examples. A grid has them anew for each seed and learning rate, which change neither."""
+    """Of its numbers and of its examples, which neither the seed nor the learning rate changes: a grid has many."""
     from paper_checks.lowering.lower import digest_of_numbers
     from sims.training.data import load
 

@@ -1,7 +1,7 @@
 """Tries inputs of one kind, and shows what they break: ``python -m tests.fuzz KIND [FIRST] [HOW MANY]``.
 
-    python -m tests.fuzz "command lines" 4711       the one with this number, and how it ends
-    python -m tests.fuzz stores 0 500               the first 500
+python -m tests.fuzz "command lines" 4711       the one with this number, and how it ends
+python -m tests.fuzz stores 0 500               the first 500
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ def main(name: str, first: str = "0", how_many: str = "1") -> int:
                 if groups[broken[0][-60:]] <= 2:
                     print(f"{name} {number}: {'; '.join(broken)}\n  {str(given)[:600]}", flush=True)
     print(f"{len(numbers)} {name}: {num_broken} broken; {watch.ended}; {time.process_time() - begun:.1f} s")
-    print("slowest:", ", ".join(f"{number}: {took:.1f} s" for took, number in sorted(seconds)[-5:]), groups.most_common(20))
+    print(
+        "slowest:",
+        ", ".join(f"{number}: {took:.1f} s" for took, number in sorted(seconds)[-5:]),
+        groups.most_common(20),
+    )
     return 1 if num_broken else 0
 
 

@@ -49,7 +49,12 @@ def typed(*words: str) -> tuple[str, ...]:
 _NAMES = {
     **{"--optimizer": options.OPTIMIZERS, "--activation": options.ANY_ACTIVATION, "--norm-kind": options.NORM_KINDS},
     **{"--norm": options.PLACEMENTS, "--arch": options.ARCHITECTURES, "--readout": options.READOUTS},
-    **{"--loss": options.LOSSES, "--select": options.SELECTIONS, "--device": options.DEVICES, "--dtype": options.DTYPES},
+    **{
+        "--loss": options.LOSSES,
+        "--select": options.SELECTIONS,
+        "--device": options.DEVICES,
+        "--dtype": options.DTYPES,
+    },
     **{"--shape": options.SHAPES, "--schedule": options.SCHEDULES, "--precision": options.PRECISIONS},
     **{"--scale": options.SCALES, "--only": "su-optimizers, su-prenorm, deepnet, magneto-gamma, bounds or cross"},
     **{"--source": "su, slides, magneto, deepnet or cited", "--code": "best, nothing, learning-rates or depth-mup"},
@@ -77,8 +82,8 @@ _NEEDED = {
     "schemes": "",
     "audit": "--layers 1,2",
     "measure": "--scheme post-ln --optimizer sgd --sublayers 2 --width 8 --seeds 2 --no-keep",
-    "train": "--scheme pre-ln --layers 1 --learning-rate 1e-3 --width 8 --tokens 4 --batch 2 --steps 2 --shape vit --workers 1 "
-    "--store it.sqlite",
+    "train": "--scheme pre-ln --layers 1 --learning-rate 1e-3 --width 8 --tokens 4 --batch 2 --steps 2 --shape vit "
+    "--workers 1 --store it.sqlite",
     "experiment": "warmup --plan --store it.sqlite",
     "bench": "--quick",
     "verify": "S1-34 --quick",
@@ -232,8 +237,12 @@ def _changed(rng: Random, value: Any) -> Any:
     if isinstance(value, str) and rng.random() < 0.5:
         return slipped(rng, value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and rng.random() < 0.6:
-        return rng.choice((0, -1, 1, 2, 0.5, -0.5, value * 2, -value, value + 1, 10**6, 10**18, 2**63, 1e300, 1e-300, 10**400))
-    return rng.choice((None, True, False, 0, -1, 1.5, 1e300, "", "x", odd(rng), [], {}, [value], {"x": value}, [[], []]))
+        return rng.choice(
+            (0, -1, 1, 2, 0.5, -0.5, value * 2, -value, value + 1, 10**6, 10**18, 2**63, 1e300, 1e-300, 10**400)
+        )
+    return rng.choice(
+        (None, True, False, 0, -1, 1.5, 1e300, "", "x", odd(rng), [], {}, [value], {"x": value}, [[], []])
+    )
 
 
 def _json(rng: Random, value: Any, share: float = 0.85) -> bytes:
@@ -279,14 +288,24 @@ def configuration(rng: Random) -> Input:
 
 # ---------------------------------------------------------------- stores
 
-_TRAIN = "train --scheme pre-ln --shape vit --layers 1 --width 8 --steps 2 --batch 4 --learning-rate 1e-3 --seeds 2 --workers 1"
-_SHAPE: dict[str, Any] = {"shape": "vit", "num_layers": 1, "d_model": 8, "num_steps": 2, "batch_size": 4, "measure_at": (0,)}
-_RUN = "runs.sqlite"
+TRAIN = (
+    "train --scheme pre-ln --shape vit --layers 1 --width 8 --steps 2 --batch 4 --learning-rate 1e-3 --seeds 2 "
+    "--workers 1"
+)
+_SHAPE: dict[str, Any] = {
+    "shape": "vit",
+    "num_layers": 1,
+    "d_model": 8,
+    "num_steps": 2,
+    "batch_size": 4,
+    "measure_at": (0,),
+}
+RUN = "runs.sqlite"
 
 
 @cache
-def _stores() -> list[bytes]:
-    """One with the runs of ``_TRAIN``, one without any, one with further runs and a claim."""
+def stores() -> list[bytes]:
+    """One with the runs of ``TRAIN``, one without any, one with further runs and a claim."""
     from paper_checks.lowering.trials import Trial, execute
     from sims.training.store import Store
 
@@ -326,7 +345,9 @@ def _edited(rng: Random, content: bytes) -> bytes:
                     parts = (odd(rng), json.dumps(config))
                 database.execute("UPDATE runs SET key = ?, config = ? WHERE key = ?", (*parts, name))
         elif kind == 4:
-            value = rng.choice((None, 5, 1.5, "", odd(rng).encode("utf-8", "replace").decode(), b"\xff\x00", "[1]", "{}"))
+            value = rng.choice(
+                (None, 5, 1.5, "", odd(rng).encode("utf-8", "replace").decode(), b"\xff\x00", "[1]", "{}")
+            )
             database.execute(f"UPDATE runs SET {column} = ?", (value,))
         elif kind == 5:
             statement = drawn(
@@ -347,7 +368,9 @@ def _edited(rng: Random, content: bytes) -> bytes:
             database.executescript(statement)
         else:
             query = "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)"
-            values = [rng.choice((odd(rng).encode("utf-8", "replace").decode(), 0, -1, 2**40, 1e300, "x")) for _ in range(6)]
+            values = [
+                rng.choice((odd(rng).encode("utf-8", "replace").decode(), 0, -1, 2**40, 1e300, "x")) for _ in range(6)
+            ]
             database.execute(query, values)
     except sqlite3.Error:  # what the table does not take is no such store
         pass
@@ -356,38 +379,38 @@ def _edited(rng: Random, content: bytes) -> bytes:
 
 
 def store(rng: Random) -> Input:
-    content = drawn(rng, _stores())  # pyright: ignore[reportArgumentType]
+    content = drawn(rng, stores())  # pyright: ignore[reportArgumentType]
     kind = rng.random()
     if kind < 0.55:
         content = _edited(rng, content)
     elif kind < 0.95:
         content = damaged(rng, content)
-    words = f"{_TRAIN} --store {_RUN}".split()
+    words = f"{TRAIN} --store {RUN}".split()
     if rng.random() < 0.4:
-        words = f"experiment {drawn(rng, ('warmup', 'own-row', 'stable-rates'))} --plan --store {_RUN}".split()
-    return Input((*words, *(["--json"] if rng.random() < 0.5 else [])), {_RUN: content}, keeps_runs=_RUN)
+        words = f"experiment {drawn(rng, ('warmup', 'own-row', 'stable-rates'))} --plan --store {RUN}".split()
+    return Input((*words, *(["--json"] if rng.random() < 0.5 else [])), {RUN: content}, keeps_runs=RUN)
 
 
 # ---------------------------------------------------------------- records
 
-_MEASURE = "measure --scheme post-ln --optimizer sgd --sublayers 2 --width 4 --seeds 2 --dtype float64 --record it.jsonl"
+MEASURE = "measure --scheme post-ln --optimizer sgd --sublayers 2 --width 4 --seeds 2 --dtype float64 --record it.jsonl"
 
 
 @cache
-def _record() -> list[dict[str, Any]]:
+def record_lines() -> list[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "it.jsonl"
         for optimizer in ("sgd", "adam"):
-            told(*_MEASURE.replace("it.jsonl", str(path)).replace("sgd", optimizer).split())
+            told(*MEASURE.replace("it.jsonl", str(path)).replace("sgd", optimizer).split())
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def record(rng: Random) -> Input:
-    lines = [_json(rng, run, 0.6) for run in _record() for _ in range(rng.choice((1, 1, 2)))]
+    lines = [_json(rng, run, 0.6) for run in record_lines() for _ in range(rng.choice((1, 1, 2)))]
     content = b"\n".join(lines) + rng.choice((b"\n", b""))
     if rng.random() < 0.3:
         content = damaged(rng, content)
-    words = (*_MEASURE.split(), *(["--json"] if rng.random() < 0.5 else []))
+    words = (*MEASURE.split(), *(["--json"] if rng.random() < 0.5 else []))
     return Input(words, {"it.jsonl": content}, may_grow=frozenset({"it.jsonl"}))
 
 
@@ -405,7 +428,7 @@ def own_text(rng: Random) -> Input:
         elif kind == 1:
             found = (odd(rng)[:5000] + "\n").encode("utf-8", "surrogatepass") * rng.choice((1, 30, 400))
         else:
-            words = "the update of a deeper model moves as its layers grow\n".split(" ")
+            words = ["the", "update", "of", "a", "deeper", "model", "moves", "as", "its", "layers", "grow\n"]
             found = "".join(f"{drawn(rng, words)} {number}\n" for number in range(rng.choice((1, 20, 2000)))).encode()
         return damaged(rng, found) if rng.random() < 0.2 else found
 
@@ -434,7 +457,8 @@ def own_text(rng: Random) -> Input:
 # ---------------------------------------------------------------- modules
 
 _BODIES = (
-    "return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), n, enable_nested_tensor=False)",
+    "m = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True); "
+    "return nn.TransformerEncoder(m, n, enable_nested_tensor=False)",
     "return None",
     "return 'a text'",
     "return nn.Linear(4, 4)",
@@ -468,21 +492,91 @@ _BODIES = (
     "return type('\\x1b[31m', (nn.Module,), {'forward': lambda self, x: x})()",
 )
 _TOPS = (
-    *("", "", "", "", "", "", "print('a module says this')", "raise ImportError('no\\nmore')", "import nonesuch_at_all"),
-    *("raise SystemExit", "raise SystemExit('at import')", "1 / 0", "def broken(:", "x = '\\0'", "\x00", "raise Exception"),
+    *(
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        "print('a module says this')",
+        "raise ImportError('no\\nmore')",
+        "import nonesuch_at_all",
+    ),
+    *(
+        "raise SystemExit",
+        "raise SystemExit('at import')",
+        "1 / 0",
+        "def broken(:",
+        "x = '\\0'",
+        "\x00",
+        "raise Exception",
+    ),
     *("import sys; sys.exit(0)", "build = 5", "from mymodel import other", "import mymodel"),
-    *("__getattr__ = None", "def __getattr__(name): raise RuntimeError(name)", "# coding: nonesuch", "import warnings\nwarnings.warn('x')"),
+    *(
+        "__getattr__ = None",
+        "def __getattr__(name): raise RuntimeError(name)",
+        "# coding: nonesuch",
+        "import warnings\nwarnings.warn('x')",
+    ),
 )
 _HEADS = (
-    *("def build(n):", "def build(n):", "def build(n):", "def build(n):", "def build():", "def build(a, b):", "def build(*, num_layers):"),
-    *("async def build(n):", "def build(**n):", "def build(n, /):", "class build:\n  def __init__(self, n):\n   pass\n  def g(n):", "def other(n):"),
+    *(
+        "def build(n):",
+        "def build(n):",
+        "def build(n):",
+        "def build(n):",
+        "def build():",
+        "def build(a, b):",
+        "def build(*, num_layers):",
+    ),
+    *(
+        "async def build(n):",
+        "def build(**n):",
+        "def build(n, /):",
+        "class build:\n  def __init__(self, n):\n   pass\n  def g(n):",
+        "def other(n):",
+    ),
 )
 _CALLS = (
-    *("mymodel:build", "mymodel:build", "mymodel:build", "mymodel:build", "mymodel.py:build", "mymodel:other", "mymodel:nn.Linear"),
-    *("mymodel", "mymodel:", ":build", ":", "", "mymodel:build:x", "mymodel:build.x.y", "mymodel:__class__", "mymodel:__builtins__"),
+    *(
+        "mymodel:build",
+        "mymodel:build",
+        "mymodel:build",
+        "mymodel:build",
+        "mymodel.py:build",
+        "mymodel:other",
+        "mymodel:nn.Linear",
+    ),
+    *(
+        "mymodel",
+        "mymodel:",
+        ":build",
+        ":",
+        "",
+        "mymodel:build:x",
+        "mymodel:build.x.y",
+        "mymodel:__class__",
+        "mymodel:__builtins__",
+    ),
     *("../mymodel:build", "/mymodel:build", "my-model:build", "mymodel;x:build", "mymodel:build()", "mymodel:build(2)"),
-    *("mymodel.mymodel:build", ".mymodel:build", "..:build", "mymodel:__name__", "mymodel:__doc__.x", "mymodel:nn", "пакет:build"),
-    *("nonesuch:build", "nonesuch.x:y", "encodings.nonesuch:x", "torch.nn:nonesuch", "torch.nn:Linear", "torch.nn:Identity"),
+    *(
+        "mymodel.mymodel:build",
+        ".mymodel:build",
+        "..:build",
+        "mymodel:__name__",
+        "mymodel:__doc__.x",
+        "mymodel:nn",
+        "пакет:build",
+    ),
+    *(
+        "nonesuch:build",
+        "nonesuch.x:y",
+        "encodings.nonesuch:x",
+        "torch.nn:nonesuch",
+        "torch.nn:Linear",
+        "torch.nn:Identity",
+    ),
 )
 
 
@@ -532,7 +626,13 @@ _OF_SOURCE = ("title", "authors", "url", "version", "file", "sha256")
 def verified(rng: Random) -> Input:
     """What ``report --from`` reads."""
     content = _json(rng, drawn(rng, _documents()))  # pyright: ignore[reportArgumentType]
-    words = ["report", "--from", "verify.json", "--out", rng.choice(("out", "out", "out", "here", "verify.json", "../o"))]
+    words = [
+        "report",
+        "--from",
+        "verify.json",
+        "--out",
+        rng.choice(("out", "out", "out", "here", "verify.json", "../o")),
+    ]
     files = {"verify.json": content, "here/mine.txt": b"mine"}
     return Input((*words, *(["--json"] if rng.random() < 0.5 else [])), files)
 
@@ -541,8 +641,8 @@ def verified(rng: Random) -> Input:
 
 
 @cache
-def _checkpoints() -> dict[str, bytes]:
-    """Of the runs of ``_TRAIN``, by their names: each after its first step."""
+def checkpoints() -> dict[str, bytes]:
+    """Of the runs of ``TRAIN``, by their names: each after its first step."""
     from paper_checks.lowering.trials import Trial
     from sims.training.store import key
     from sims.training.train import train
@@ -564,23 +664,23 @@ def _checkpoints() -> dict[str, bytes]:
 def checkpoint(rng: Random) -> Input:
     """The files of runs that were stopped, beside their store."""
     files = {
-        f"{_RUN}.checkpoints/{name}": damaged(rng, content) if rng.random() < 0.7 else content
-        for name, content in _checkpoints().items()
+        f"{RUN}.checkpoints/{name}": damaged(rng, content) if rng.random() < 0.7 else content
+        for name, content in checkpoints().items()
     }
-    words = (*_TRAIN.split(), "--store", _RUN, "--checkpoint-every", "1")
+    words = (*TRAIN.split(), "--store", RUN, "--checkpoint-every", "1")
     return Input((*words, *(["--json"] if rng.random() < 0.5 else [])), files, may_end=frozenset(files))
 
 
 KINDS = (
-    Kind("command lines", 30_000, command_line),
-    Kind("laws", 15_000, law),
-    Kind("gains", 12_000, gain_list),
-    Kind("claim ids", 15_000, claim_id),
-    Kind("configurations", 3_000, configuration),
-    Kind("stores", 8_000, store),
+    Kind("command lines", 6_000, command_line),
+    Kind("laws", 1_500, law),
+    Kind("gains", 3_000, gain_list),
+    Kind("claim ids", 10_000, claim_id),
+    Kind("configurations", 300, configuration),
+    Kind("stores", 1_200, store),
     Kind("records", 8_000, record),
-    Kind("texts", 4_000, own_text),
-    Kind("modules", 5_000, module),
-    Kind("documents", 5_000, verified),
-    Kind("checkpoints", 1_000, checkpoint),
+    Kind("texts", 1_000, own_text),
+    Kind("modules", 36_000, module),
+    Kind("documents", 36_000, verified),
+    Kind("checkpoints", 200, checkpoint),
 )

@@ -93,7 +93,7 @@ class Watch:
     def broken(self, given: Input) -> list[str]:
         """What this input broke, a line each; the first thing in the first."""
         here = self.folder / "deep" / "down" / "HERE"
-        here.mkdir(parents=True)
+        here.mkdir(parents=True, exist_ok=True)
         for name, content in given.files.items():
             target = here / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,8 +104,9 @@ class Watch:
             found = [*self._asked(given), *self._left(given, here)]
         finally:
             os.chdir(self.folder)
-            shutil.rmtree(self.folder / "deep")
-            _forget(self.folder)
+            _clear(self.folder, here)
+            if given.own:
+                _forget(self.folder)
         return found
 
     def _asked(self, given: Input) -> Iterator[str]:
@@ -184,7 +185,9 @@ class Watch:
         is_python = ".pyc" in text or "__pycache__" in text
         if text.startswith(f"{self.folder}{os.sep}") or is_python or text in (os.devnull, ":memory:"):
             return
-        if os.path.dirname(text) in map(os.path.dirname, _named(self._given, Path.cwd())):  # whoever types a command may have it write anywhere
+        if os.path.dirname(text) in map(
+            os.path.dirname, _named(self._given, Path.cwd())
+        ):  # whoever types a command may have it write anywhere
             raise Begun
         self._forbid(f"{what} {text!r:.120}, outside of the folder")
 
@@ -213,7 +216,22 @@ def _said(given: Input, code: int, out: str, err: str) -> Iterator[str]:
 
 def _named(given: Input, here: Path) -> set[str]:
     """The places that words of the command line are, read as names of files."""
-    return {os.path.normpath(here / part) for word in given.arguments for part in (word, word.partition("=")[2]) if part}
+    return {
+        os.path.normpath(here / part) for word in given.arguments for part in (word, word.partition("=")[2]) if part
+    }
+
+
+def _clear(folder: Path, here: Path) -> None:
+    """Everything below the folder but those that lead to ``here``, which stay: to make them anew takes long."""
+    for place in (here, *here.parents):
+        for entry in os.scandir(place):
+            if entry.is_dir(follow_symlinks=False):
+                if not here.is_relative_to(entry.path):
+                    shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+        if place == folder:
+            return
 
 
 def _forget(folder: Path) -> None:
@@ -243,7 +261,9 @@ def _runs_of(content: bytes) -> set[tuple[Any, ...]] | None:
 def _place(error: BaseException | None) -> str:
     """The last line of the project's own in a traceback."""
     frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    own = [frame for frame in frames if any(f"/{room}/" in frame.filename for room in ("paper_checks", "sims", "theory"))]
+    own = [
+        frame for frame in frames if any(f"/{room}/" in frame.filename for room in ("paper_checks", "sims", "theory"))
+    ]
     frame = (own or frames or [None])[-1]
     return "nowhere" if frame is None else f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
 
@@ -331,6 +351,7 @@ _MOST_TRAINED = 20_000
 def watching(folder: Path) -> Iterator[Watch]:
     """What gives inputs to the command, in a folder that is its own."""
     import matplotlib.font_manager  # noqa: F401  it writes a file of its own at its first import
+
     import sims.measure
     import theory.kernel.predict
     from paper_checks.audit import updates
@@ -363,6 +384,7 @@ def watching(folder: Path) -> Iterator[Watch]:
             "paper_checks.report.site.write",
         ):
             patch.setattr(work, begun)
+        folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
         try:
             yield Watch(folder=folder)
