@@ -278,7 +278,7 @@ def _configurations() -> list[dict[str, Any]]:
 
 
 def configuration(rng: Random) -> Input:
-    value = drawn(rng, _configurations())  # pyright: ignore[reportArgumentType]
+    value = drawn(rng, _configurations())
     if rng.random() < 0.2:
         value = value | {"auto_map": {"AutoModel": f"{CANARY}.Model"}, "trust_remote_code": True}
     content = _json(rng, value, 1)
@@ -379,7 +379,7 @@ def _edited(rng: Random, content: bytes) -> bytes:
 
 
 def store(rng: Random) -> Input:
-    content = drawn(rng, stores())  # pyright: ignore[reportArgumentType]
+    content = drawn(rng, stores())
     kind = rng.random()
     if kind < 0.55:
         content = _edited(rng, content)
@@ -625,7 +625,7 @@ _OF_SOURCE = ("title", "authors", "url", "version", "file", "sha256")
 
 def verified(rng: Random) -> Input:
     """What ``report --from`` reads."""
-    content = _json(rng, drawn(rng, _documents()))  # pyright: ignore[reportArgumentType]
+    content = _json(rng, drawn(rng, _documents()))
     words = [
         "report",
         "--from",

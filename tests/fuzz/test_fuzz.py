@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,7 @@ def test_what_once_broke_something_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_in_one_process(tmp_path: Path, record_property: pytest.RecordProperty) -> None:
+def test_a_hundred_thousand_in_one_process(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     broken, total = [], 0
     for kind in KINDS:
         start = time.process_time()

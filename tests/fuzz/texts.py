@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeVar
 
 from tests.fuzz.watch import CANARY
 
+T = TypeVar("T")
 PAYLOADS = (
     f"__import__('os').system('touch {CANARY}')",
     f"open('{CANARY}','w').close()",
@@ -104,7 +106,7 @@ NUMBERS = (
 )
 
 
-def drawn(rng: Random, parts: Sequence[str]) -> str:
+def drawn(rng: Random, parts: Sequence[T]) -> T:
     return parts[rng.randrange(len(parts))]
 
 
