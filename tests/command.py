@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, NoReturn
@@ -43,7 +43,8 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
     >>> refused.returncode, refused.stdout, len(refused.stderr.splitlines())
     (2, '', 1)
     """
-    out, err, command = StringIO(), StringIO(), ["depthlaw", *map(str, arguments)]
+    out, err = _stream("strict"), _stream("backslashreplace")
+    command = ["depthlaw", *map(str, arguments)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)
         patch.setattr(sys.modules["__main__"], "__package__", None)  # else it calls itself `python -m pytest`
@@ -61,7 +62,17 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
                 code: object = 0
             except SystemExit as end:
                 code = end.code
-    return CompletedProcess(command, code if isinstance(code, int) else 1, out.getvalue(), err.getvalue())
+    return CompletedProcess(command, code if isinstance(code, int) else 1, _written(out), _written(err))
+
+
+def _stream(errors: str) -> TextIOWrapper:
+    """As Python opens standard output and standard error: text that is no UTF-8 fails where it would fail there."""
+    return TextIOWrapper(BytesIO(), "utf-8", errors, newline="\n", write_through=True)
+
+
+def _written(stream: TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def options(**named: object) -> list[str]:

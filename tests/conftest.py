@@ -104,6 +104,8 @@ def chromium() -> str:
 
 _skipped: set[str] = set()
 _left_open: list[str] = []
+_told: list[str] = []
+"""What tests have to say of themselves at the end (``record_property("told", ...)``)."""
 
 
 def left_open() -> list[str]:
@@ -123,6 +125,8 @@ def unlisted_skips(skipped: set[str]) -> list[str]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.add(report.nodeid)
+    if report.when == "call":
+        _told.extend(str(text) for name, text in report.user_properties if name == "told")
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
@@ -153,6 +157,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for marker in missing_programs(os.environ.get("DEPTHLAW_PROGRAMS", "")):
         names = ", ".join(PROGRAMS[marker])
         terminalreporter.write_line(f"left out: tests marked {marker}, as none of these is installed: {names}")
+    for text in _told:
+        terminalreporter.write_line(text)
     for text in _left_open:
         terminalreporter.write_line(f"FAILED: left open at the end: {text}", red=True)
     for nodeid in unlisted_skips(_skipped):

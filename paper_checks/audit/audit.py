@@ -362,6 +362,8 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
+    if not callable(module.forward):
+        raise ValueError(f"{type(module).__name__}.forward is a {type(module.forward).__name__}, and no function")
     return module
 
 

@@ -55,11 +55,15 @@ def named(text: str, option: str) -> Callable[..., Any]:
         text = str(error).splitlines()[0] if str(error) else "no message"
         raise ValueError(f"{option}: importing {module_name} failed: {type(error).__name__}: {text}") from error
     for part in name.split("."):
-        if not hasattr(target, part):
-            there = [key for key, own in vars(target).items() if not key.startswith("_") and callable(own)]
+        try:
+            target = getattr(target, part)
+        except AttributeError:
+            own = getattr(target, "__dict__", {})
+            there = [key for key, value in own.items() if not key.startswith("_") and callable(value)]
             near = ", ".join((get_close_matches(part, there) or sorted(there))[:8])
-            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})")
-        target = getattr(target, part)
+            raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})") from None
+        except Exception as error:  # a module may have a __getattr__ of its own
+            raise ValueError(f"{option}: {module_name} has no {part}: {line_of(error)}") from error
     if not callable(target):
         raise ValueError(f"{option}: {text} is no function")
     return target
@@ -82,8 +86,10 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     os.environ["HF_HUB_OFFLINE"] = "1"  # some configurations name weights or kernels to fetch
     try:
         from transformers import AutoConfig, AutoModel
+        from transformers.utils import logging
     except ImportError:
         raise ValueError("--hf wants Hugging Face's transformers: pip install transformers") from None
+    logging.set_verbosity_error()  # it would remark on tokens that no layer has to do with
     path = Path(name)
     try:
         if path.suffix == ".json":
@@ -115,7 +121,7 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     for key in (key for key in _WIDTHS if key not in others):
         if isinstance(size := getattr(config, key, None), int):
             setattr(config, key, _UNIT * max(1, round(size * factor / _UNIT)))
-    most = max(1, round(fewest * factor))
+    most = min(max(1, round(fewest * factor)), wanted)
     number = next(n for n in range(most, 0, -1) if all(wanted % (_UNIT * share * n) == 0 for share in shares.values()))
     for key, share in shares.items():
         setattr(config, key, share * number)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,8 @@ def run(
     from paper_checks.audit.builders import hugging_face, named
     from paper_checks.audit.text import show
 
-    with refusing(), redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
+    # What the model prints is no part of the answer.
+    with refusing(), redirect_stdout(sys.stderr), _staying():
         if hf is not None:
             build, own = hugging_face(hf, width)
             recipe = recipe or (own if scheme is None else None)
@@ -110,6 +112,15 @@ def run(
         Page().wrote(plot)
     if answer.faults:
         raise SystemExit(1)
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """A refusal where the user's own code ends the program that runs it."""
+    try:
+        yield
+    except SystemExit as error:
+        raise BadInputError(f"your own code ended the program: SystemExit: {error.code}") from error
 
 
 def _draw(audit: Audit, path: Path) -> None:

@@ -167,11 +167,15 @@ def _measured(
     """One network after the other, with a bar that counts sublayers times seeds."""
     from paper_checks.lowering.measuring import measure
 
-    text = "nothing was kept"
-    if kept.path is not None:
-        text = f"what was finished is in {kept.path}, and the same command goes on from there"
+    there = len(kept.runs)
+
+    def what_is_kept() -> str:
+        if kept.path is None or len(kept.runs) == there:
+            return "nothing was kept"
+        return f"what was finished is in {kept.path}, and the same command goes on from there"
+
     measured = []
-    with telling(text), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
+    with telling(what_is_kept), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         for network in asked:
 
             def by_depth(num_seeds: float, depth: int = network.depth) -> None:
@@ -272,10 +276,12 @@ def _table(answer: Mapping[str, Any], *, has_roles: bool, is_in_layers: bool) ->
 def _ratio(values: Mapping[str, Any]) -> str:
     if values["measured"] is None or values["ratio"] is None:
         return "-"
+    # An update is no less than 0, and neither is what its interval can hold.
+    least = None if values["ratio_low"] is None else max(values["ratio_low"], 0)
     ratio, low, high = (
         # Three decimals of a number near 1, as ratios mostly are.
-        "" if number is None else f"{number:.3f}" if 0.01 <= abs(number) < 1000 else f"{number:.2g}"
-        for number in (values["ratio"], values["ratio_low"], values["ratio_high"])
+        "" if number is None else f"{number:.3f}" if 0.01 <= number < 1000 else f"{number:.2g}"
+        for number in (values["ratio"], least, values["ratio_high"])
     )
     return rf"{ratio} \[{low}, {high}]" if low and high else ratio
 
@@ -284,7 +290,7 @@ def _mean(values: Mapping[str, Any], digits: int = 4) -> str:
     if values["measured"] is None:
         return "diverged"
     error = values["standard_error"]
-    return f"{values['measured']:.{digits}g}" + (f" ± {error:.1g}" if error else "")
+    return f"{values['measured']:.{digits}g}" + (f" ± {float(f'{error:.1g}'):g}" if error else "")
 
 
 # ---------------------------------------------------------------- what the numbers mean

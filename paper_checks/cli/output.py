@@ -27,8 +27,9 @@ def number_of(number: int, what: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line on standard error."""
-    print(f"depthlaw: {text}", file=sys.stderr, flush=True)
+    """A line on standard error. Characters that a terminal would obey, of a file's name for instance, are escaped."""
+    line = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    print(f"depthlaw: {line}", file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- for people

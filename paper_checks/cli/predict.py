@@ -304,7 +304,8 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
     layers, decoder_layers, sublayers = transformer.layers, transformer.decoder_layers, stack.sublayers
     if transformer.arch == "encoder-decoder":
         if sublayers is not None or layers is None or decoder_layers is None:
-            raise BadInputError("an encoder-decoder wants --layers and --decoder-layers, and no --sublayers")
+            missing = "" if decoder_layers is not None or layers is None else ": --decoder-layers is missing"
+            raise BadInputError(f"an encoder-decoder wants --layers and --decoder-layers, and no --sublayers{missing}")
         options.check_pairs(layers, decoder_layers)
         if stack.w is not None or stack.v is not None:
             raise BadInputError("--w and --v belong to one stack: an encoder-decoder has two")

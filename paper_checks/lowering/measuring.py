@@ -104,7 +104,10 @@ def measure(
             match.append(name)
     for group in groups:
         share = len(group) / len(optimizers)
-        there = set.intersection(*(set(record.find(kept.runs, names[name]).seeds) for name in group))
+        of_group = [record.find(kept.runs, names[name]) for name in group]
+        if any(runs.seeds and "update" not in {*runs.values, *runs.unreliable} for runs in of_group):
+            raise ValueError(f"{kept.path}: runs of this configuration have no update")
+        there = set.intersection(*(set(runs.seeds) for runs in of_group))
         missing = [seed for seed in seeds if seed not in there]
         advance((len(seeds) - len(missing)) * share)
         if missing:

@@ -43,13 +43,11 @@ def check_rows(kept: Store) -> None:
 @contextmanager
 def _naming(kept: Store, config: Mapping[str, Any]) -> Iterator[None]:
     """What does not fit, with its file and key."""
-    where = f"{kept.path}: run {key(config)[:12]} does not fit"
     try:
         yield
-    except ValidationError as error:
-        raise ValueError(f"{where}: {in_one_line(error)}") from error
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
+        said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{kept.path}: run {key(config)[:12]} does not fit: {said}") from error
 
 
 def about_data(trial: Trial) -> dict[str, Any]:

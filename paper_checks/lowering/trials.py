@@ -17,8 +17,9 @@ either side).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,6 +122,10 @@ class Trial:
             number = getattr(self, name)
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ValueError(f"{name} is a whole number from 1, not {number!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed is at least 0, not {self.seed}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is a positive number, not {self.learning_rate}")
         if has_decoder and self.arch != "encoder-decoder":
             raise ValueError(f"num_decoder_layers belongs to the shape nmt, not to {self.shape}")
         if self.num_decoder_layers == self.num_layers:  # one run, one trial: `of` gives back what was named
@@ -151,14 +156,11 @@ class Trial:
         numbers: of the plain numbers that sims are given, so that a run of a scheme is one with these weights and
         gains. data: of the examples. ValueError, in one line, for a run that cannot be.
         """
-        from paper_checks.lowering.lower import digest_of_numbers
-        from sims.training.data import load
-
-        config = self.lower()
-        named = asdict(self) | {"measure_at": list(self.measure_at), "parallel": self.parallel and list(self.parallel)}
+        numbers, data = _digests(replace(self, seed=0, learning_rate=1.0))
+        named = vars(self) | {"measure_at": list(self.measure_at), "parallel": self.parallel and list(self.parallel)}
         if self.arch == "encoder-decoder":
             named["num_decoder_layers"] = self.sides[1]
-        return named | {"numbers": digest_of_numbers(config.model), "data": load(config.data).digest}
+        return named | {"numbers": numbers, "data": data}
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Trial:
@@ -214,6 +216,16 @@ class Trial:
         if self.scheme != POST_LN_INIT:
             return config
         return replace(config, encoder=_by_layer(config.encoder, 2), decoder=_by_layer(config.decoder, 3))
+
+
+@cache
+def _digests(trial: Trial) -> tuple[str, str]:
+    """Of its numbers and of its examples, which neither the seed nor the learning rate changes: a grid has many."""
+    from paper_checks.lowering.lower import digest_of_numbers
+    from sims.training.data import load
+
+    config = trial.lower()
+    return digest_of_numbers(config.model), load(config.data).digest
 
 
 def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:

@@ -20,7 +20,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IS_COMMAND = os.path.basename(sys.argv[0]) == "depthlaw" and "multiprocessing" not in sys.modules
 _SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
 """Clears what a bar has left of its line."""
-_told: list[str] = []
+_told: list[Callable[[], str]] = []
 
 
 def begin() -> None:
@@ -45,15 +45,16 @@ def finish() -> None:
 
 def line() -> str:
     """What is said of an interrupt."""
-    return f"interrupted, stopping{f'; {_told[-1]}' if _told else ''}"
+    return f"interrupted, stopping{f'; {_told[-1]()}' if _told else ''}"
 
 
 @contextmanager
-def telling(text: str) -> Iterator[None]:
-    """What the line says of an interrupt in this block: what is kept, or that nothing is."""
-    _told.append(text)
+def telling(text: str | Callable[[], str]) -> Iterator[None]:
+    """What the line says of an interrupt in this block: what is kept, or that nothing is; as it is then."""
+    said = (lambda: text) if isinstance(text, str) else text
+    _told.append(said)
     yield
-    _told.remove(text)  # not where an interrupt leaves the block: the line is said later
+    _told.remove(said)  # not where an interrupt leaves the block: the line is said later
 
 
 @contextmanager

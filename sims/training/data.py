@@ -267,6 +267,8 @@ def translation(config: DataConfig) -> Data:
         num_symbols = BYTES
         taken = f"{min(num_lines, corpora.MAX_PAIRS)} of {num_lines} lines"
         source = f"bytes of {config.parallel[0]} to {config.parallel[1]}, {taken}"
+    if not pairs:
+        raise ValueError(f"{source}: no line has a text on either side")
     fitting = [pair for pair in pairs if len(pair[0]) <= num_tokens and len(pair[1]) < num_tokens]
     training = [pair for pair in fitting if not is_held_out(pair[0])]
     held_out = [pair for pair in fitting if is_held_out(pair[0])]

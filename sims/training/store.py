@@ -193,6 +193,9 @@ class Store:
                 raise ValueError(f"damaged: {' '.join(str(state).split())}")
             if size != self._pragma("page_count") * self._pragma("page_size"):  # SQLite fills a last page with zeros
                 raise ValueError("damaged: its end is cut off")
+            tables = self._database.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
+            if tuple(sql for (sql,) in tables) != SCHEMA:  # a view or trigger would be run by what reads and adds runs
+                raise ValueError("its tables are not those of a store")
 
     def close(self) -> None:
         if self._owner in _OWNERS:

@@ -46,6 +46,7 @@ import hashlib
 import math
 import os
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -335,6 +336,9 @@ class _Run:
         if not path.exists():
             return
         try:
+            with zipfile.ZipFile(path) as whole:  # torch reads past a flipped bit
+                if (damaged := whole.testzip()) is not None:
+                    raise ValueError(damaged)
             content = torch.load(path, map_location="cpu", weights_only=True)
             digest, data = content["digest"], content["data"]
         except Exception as error:  # torch names no exception of its own for a file that it cannot read

@@ -43,6 +43,8 @@ GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 MOST_TOKENS = 256
 """The most tokens in all sequences together: the cost of a sublayer grows as their third power, and as the fourth with
 rotary positions."""
+MOST_HEAD_SIZE = 4096
+"""Each number of a head is a dimension of the quasi-random points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +180,11 @@ class Transformer:
             raise ValueError(f"norm_kind is one of {', '.join(NORM_KINDS)}, not {self.norm_kind!r}")
         if self.activation not in (*ACTIVATIONS, *GATED):
             raise ValueError(f"activation is one of {', '.join((*ACTIVATIONS, *GATED))}, not {self.activation!r}")
+        if (self.head_size or 1) > MOST_HEAD_SIZE:
+            raise ValueError(
+                f"a head of size {self.head_size}: at most {MOST_HEAD_SIZE} are computed, and infinite heads, which so "
+                "large ones are close to"
+            )
         if self.heads.rotary_base and (self.head_size or DRAWN_SIZE) % 2:
             raise ValueError(f"rotary positions turn pairs of numbers: a head of size {self.head_size} has no halves")
         if self.has_second_stream and (self.ends_in_norm or self.norm_kind in ("dyt", "derf")):
