@@ -23,7 +23,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare
+from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare, together
 from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
@@ -59,8 +59,9 @@ class Nearest(NamedTuple):
 class Audit:
     """What an audit tells. ``print`` of it prints what the command prints.
 
-    depths: the module at each number of layers. claimed: the scheme or recipe that it was compared with; nearest: the
-    one that it is nearest to, where none was named, and how it differs. predicted: the update by role at each depth, as
+    depths: the module at each number of layers. findings: what was found, with the faults of each role by themselves.
+    claimed: the scheme or recipe that it was compared with; nearest: the one that it is nearest to, where none was
+    named, and how it differs. predicted: the update by role at each depth, as
     the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
     the shallowest depth, and the ratio of what it is to what it should be.
     """
@@ -83,9 +84,10 @@ class Audit:
             show(page, self)
         return printed.get()
 
-    @property
-    def faults(self) -> Sequence[Fault]:
-        return self.findings.faults
+    @cached_property
+    def faults(self) -> list[Fault]:
+        """As they are numbered for people: one that is of several roles is one fault."""
+        return together(self.findings.faults)
 
     @property
     def layers(self) -> list[int]:
@@ -200,7 +202,11 @@ class Audit:
                 str(layers): {which: values[role] for which, values in both.items() if role in values}
                 for layers, both in self.far.items()
             },
-            "faults": [fault.what for fault in self.faults if fault.role == name and side in ("", fault.side or "")],
+            "faults": [
+                fault.document()
+                for fault in self.findings.faults
+                if fault.role == name and side in ("", fault.side or "")
+            ],
         }
 
 
@@ -769,7 +775,7 @@ def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
         differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
         score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
         if best is None or score < best[0]:
-            best = score, Nearest(name, differences, kind)
+            best = score, Nearest(name, together(differences), kind)
     return None if best is None else best[1]
 
 

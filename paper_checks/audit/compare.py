@@ -39,7 +39,7 @@ _CUTS = (1.0, 0.8796, 0.9866)
 class Fault:
     """Something that is wrong.
 
-    kind: a word for programs. role: of the matrices, or the place, that it is about. what: one sentence. where: names
+    kind: a word for programs. roles: of the matrices, or the place, that it is about. what: one sentence. where: names
     of parameters. why: what it does to the update. fix: lines of Python.
     """
 
@@ -49,12 +49,53 @@ class Fault:
     found: str
     expected: str
     fix: str
-    role: str | None = None
+    roles: tuple[str, ...] = ()
     side: str | None = None
     why: str = ""
 
+    @property
+    def role(self) -> str | None:
+        """Its roles as text; None where it is about none."""
+        return ", ".join(self.roles) or None
+
     def document(self) -> dict[str, Any]:
-        return {**vars(self), "where": list(self.where)}
+        return {**vars(self), "where": list(self.where), "roles": list(self.roles), "role": self.role}
+
+
+def together(faults: Iterable[Fault]) -> list[Fault]:
+    """Those of one kind and side that say the same of several roles, as one fault; factors that are read alike are the
+    same."""
+    groups: list[tuple[tuple[str, str | None, str], float, list[Fault]]] = []
+    for fault in faults:
+        before, _, after = fault.what.replace(f" {fault.role} ", " ").partition(": x ")
+        number, _, rest = after.partition(" ")
+        key, factor = (fault.kind, fault.side, f"{before} {rest}"), float(number or 1)
+        same = (own for other, of, own in groups if other == key and abs(math.log(factor / of)) < SMALL)
+        if (group := next(same, None)) is not None:
+            group.append(fault)
+        else:
+            groups.append((key, factor, [fault]))
+    return [group[0] if len(group) == 1 else _as_one(group) for *_, group in groups]
+
+
+def _as_one(faults: Sequence[Fault]) -> Fault:
+    first, *_, last = faults
+
+    def of_each(texts: Mapping[str | None, str]) -> str:
+        different = set(texts.values())
+        return different.pop() if len(different) == 1 else "; ".join(f"{of} {text}" for of, text in texts.items())
+
+    names = f"{', '.join(str(fault.role) for fault in faults[:-1])} and {last.role}"
+    lines = dict.fromkeys(line for fault in faults for line in fault.fix.splitlines())
+    return replace(
+        first,
+        what=first.what.replace(f" {first.role} ", f" {names} ", 1),
+        where=_distinct(name for fault in faults for name in fault.where),
+        found=of_each({fault.role: fault.found for fault in faults}),
+        expected=of_each({fault.role: fault.expected for fault in faults}),
+        fix="\n".join(sorted(lines, key=lambda line: line.startswith("depthlaw."))),  # what does all at once comes last
+        roles=tuple(role for fault in faults for role in fault.roles),
+    )
 
 
 @dataclass(frozen=True)
@@ -70,9 +111,9 @@ class Depth:
 
 @dataclass(frozen=True)
 class Findings:
-    """laws, asked_laws: of initialisations, by side and role. bases: beside a scheme, the standard deviation of a role
-    at gain 1 over Xavier's, by the initialisation that most roles have. pairs: at the greatest depth, what is there
-    beside what is asked for; none where nothing is claimed."""
+    """faults: of each role by itself. laws, asked_laws: of initialisations, by side and role. bases: beside a scheme,
+    the standard deviation of a role at gain 1 over Xavier's, by the initialisation that most roles have. pairs: at the
+    greatest depth, what is there beside what is asked for; none where nothing is claimed."""
 
     faults: tuple[Fault, ...]
     remarks: tuple[str, ...]
@@ -307,7 +348,7 @@ class _Comparison:
                     f"std {gated.text}",
                     "the law on the matrices that write to the stream, out and fc2, alone",
                     "# scale down_proj (w2), not up_proj (w3)",
-                    role="fc3",
+                    roles=("fc3",),
                     side=side,
                 )
 
@@ -396,7 +437,7 @@ class _Comparison:
                     f"norms {_set_text(pair.built.norms)}",
                     f"norms {_set_text(pair.places)}",
                     _norm_fix(place, is_missing=word == "missing"),
-                    role=place,
+                    roles=(place,),
                 )
         for depth, asked in zip(self.depths, self.asked, strict=True):
             ends = asked.ends_in_norm
@@ -409,7 +450,7 @@ class _Comparison:
                     "no final norm",
                     "a final norm",
                     "x = self.final_norm(x)  # before the head",
-                    role="final",
+                    roles=("final",),
                     side=wrong[0],
                 )
                 break
@@ -421,7 +462,7 @@ class _Comparison:
         if kind is not None and kind != wanted and any(pair.places for _, own in self.pairs for pair in own):
             class_ = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}.get(wanted, wanted)
             what = f"The norms are {kind}, and {self.name} has {wanted}."
-            yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", role="kind")
+            yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", roles=("kind",))
 
     def _stream_weights(self) -> Iterator[Fault]:
         for side, own in self._by_side():
@@ -566,7 +607,7 @@ class _Comparison:
                 _by_depth((d, p.built.input_rms) for d, p in both),
                 _by_depth((d, p.asked.input_scale) for d, p in both),
                 fix,
-                role="pre",
+                roles=("pre",),
                 side=side,
             )
 
@@ -589,7 +630,7 @@ class _Comparison:
             what = f"The logits of attention are multiplied by another number than {self.name}'s."
             names = _distinct([w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))])
             fix = f"logits = {expected} * queries @ keys.transpose(-2, -1)"
-            yield Fault("attention-scale", what, names, found, expected, fix, role="q", side=sub.side)
+            yield Fault("attention-scale", what, names, found, expected, fix, roles=("q",), side=sub.side)
         else:
             self.remarks.append(f"the logits of attention are multiplied by {found}, and not by {expected}")
 
@@ -810,7 +851,7 @@ class _Comparison:
             f"std {law.text if law else 0}",
             f"std {text}" if self.claimed.is_absolute else f"gain {text} on the initialisation's own std",
             fix,
-            role=role,
+            roles=(role,),
             side=side,
         )
 
@@ -840,7 +881,7 @@ class _Comparison:
                             f"{value:.3g}",
                             f"{wanted:.3g}",
                             "# leave out: x = norm(x)  # behind the embedding",
-                            role="embedding",
+                            roles=("embedding",),
                         )
                     break
                 stds = self.claimed.start_stds(asked, has_positions="positions" in built.others.values())
@@ -851,7 +892,7 @@ class _Comparison:
                     f"{value:.3g}",
                     f"{wanted:.3g}",
                     "\n".join(f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std),
-                    role="embedding",
+                    roles=("embedding",),
                 )
                 break
         for depth, asked in zip(self.depths, self.asked, strict=True):
@@ -872,7 +913,7 @@ class _Comparison:
                     f"std {stds[0]:.3g}",
                     f"std {wanted:.3g}",
                     f"nn.init.normal_(head.weight, std={wanted:.4g})",
-                    role="head",
+                    roles=("head",),
                 )
                 break
 
@@ -901,7 +942,7 @@ class _Comparison:
                 f"root mean square {text}",
                 "0",
                 "nn.init.zeros_(linear.bias)",
-                role="bias",
+                roles=("bias",),
             )
         else:
             self.remarks.append(f"biases do not start at 0: their root mean square is {text}")

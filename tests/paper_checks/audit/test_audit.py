@@ -295,13 +295,21 @@ def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.Mon
     assert told.returncode == 0, told.stderr
 
 
-def test_the_title_counts_the_faults_that_are_numbered_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Roles of which the same is said stand together, and count once."""
+def test_a_fault_of_several_roles_is_one_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the title, in the numbers below it, in Python and in the document; its roles have it each by itself."""
     monkeypatch.setenv("COLUMNS", "100")
     answer = audit(_fresh, (2, 4), recipe="gpt2", measures=False)
     first, *rest = str(answer).splitlines()
-    assert len(numbers := [line for line in rest if re.match(r"[0-9]+\. ", line)]) < len(answer.faults)
+    numbers = [line for line in rest if re.match(r"[0-9]+\. ", line)]
+    faults = answer.document()["faults"]
+    assert len(numbers) == len(answer.faults) == len(faults) < len(answer.findings.faults)
     assert f"compared with gpt2: {len(numbers)} faults" in first
+    (fault,) = (fault for fault in faults if fault["kind"] == "init-law")
+    assert fault["roles"] == ["out", "fc2"] and fault["role"] == "out, fc2"
+    assert "out and fc2 matrices" in fault["what"] and len(fault["where"]) == 8
+    by_role = {row["role"]: row["faults"] for row in (answer.role_row(role) for role in fault["roles"])}
+    assert {role: [len(own["where"]) for own in faults] for role, faults in by_role.items()} == {"out": [4], "fc2": [4]}
+    assert not {"what", "where", "found", "expected", "fix"} - set(by_role["out"][0])
 
 
 def test_without_a_claim_the_page_says_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -681,15 +689,14 @@ def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
                 weight[:64] /= num_layers
         values = [weight[64:].clone() for weight in fused]
         for fix in fixes:
-            line = fix.splitlines()[0]
             for at in range(num_layers):
-                exec(line.replace(f"layers.{num_layers - 1}.", f"layers.{at}."), {"torch": torch, "model": model})
+                exec(fix.replace(f"layers.{num_layers - 1}.", f"layers.{at}."), {"torch": torch, "model": model})
         assert all(torch.equal(value, weight[64:]) for value, weight in zip(values, fused, strict=True))
         return model
 
     found = audit(build, (2, 4), scheme="post-ln", measures=False).faults
-    assert [fault.role for fault in found] == ["q", "k"]
-    fixes = [fault.fix for fault in found]
+    assert [fault.roles for fault in found] == [("q", "k")]
+    fixes = [line for line in found[0].fix.splitlines() if "get_parameter" in line]
     mended = audit(lambda n: build(n, [fix.replace("layers.3.", f"layers.{n - 1}.") for fix in fixes]), (2, 4),
                    scheme="post-ln", measures=False)  # fmt: skip
     assert not mended.faults
