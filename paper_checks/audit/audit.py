@@ -355,7 +355,7 @@ def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
     try:
         called.call(module)
     except Exception as error:  # whatever a module raises of an input that it does not take
-        raise ValueError(f"{type(module).__name__} does not take what --input gives: {line_of(error)}") from error
+        raise ValueError(f"called with what --input gives, {type(module).__name__} fails: {line_of(error)}") from error
     return called
 
 

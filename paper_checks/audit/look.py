@@ -216,7 +216,7 @@ class _Look:
             module.eval()
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
-            output = first_output(module(**data, **inputs.rest))
+            output = first_output(inputs.call(module, data))
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
         self.norms = Norms(self.flow)

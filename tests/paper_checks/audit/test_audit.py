@@ -5,10 +5,10 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -65,6 +65,16 @@ class Odd(nn.Module):
 
 def odd(num_layers):
     return Odd()
+
+
+class Faulty(nn.TransformerEncoder):  # what is wrong with it has nothing to do with what it is given
+    def forward(self, src):
+        hidden = super().forward(src)
+        return self.head(hidden)
+
+
+def faulty(num_layers):
+    return Faulty(nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True), num_layers)
 
 
 class Loud(nn.TransformerEncoder):
@@ -345,9 +355,10 @@ REFUSED = {
     "audited_models:convnext": "the stream of Sequential is 1 x 8 x 56 x 56, channels before places",
     "audited_models:experts --scheme pre-ln": "as where one einsum multiplies experts by their router's weights",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
+    "audited_models:faulty": "called with vectors it fails, AttributeError: 'Faulty' object has no attribute 'head'",
     "audited_models:build --input audited_models:number": "answered no tensor",
     "audited_models:build --input audited_models:failing": "--input failed: ZeroDivisionError",
-    "audited_models:build --input audited_models:too_wide": "does not take what --input gives",
+    "audited_models:build --input audited_models:too_wide": "called with what --input gives, TransformerEncoder fails",
     "audited_models:frozen": "all have requires_grad=False",
     "audited_models:build --scheme nosuch": "nosuch",
     "audited_models:build --recipe nosuch": "nosuch",
@@ -387,6 +398,63 @@ def test_an_input_of_ones_own() -> None:
         )
     )
     assert json.loads(result.stdout)["input"] == "yours"
+
+
+class Batch(NamedTuple):
+    ids: torch.Tensor
+    length: int = 8
+
+
+@dataclass
+class Bag:
+    ids: torch.Tensor
+
+
+class Read(nn.Module):
+    """A model of token ids that lie in what it is called with. read: where."""
+
+    def __init__(self, num_layers: int, read: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.read, self.embedding, self.stack = read, nn.Embedding(64, 32), _fresh(num_layers)
+
+    def answer(self, given: Any) -> dict[str, Any]:
+        return {"loss": None, "hidden": [self.stack(self.embedding(self.read(given)))]}
+
+
+class Fed(Read):
+    def forward(self, batch: Any) -> dict[str, Any]:
+        return self.answer(batch)
+
+
+class FedByPlace(Read):
+    def forward(self, *batch: Any) -> dict[str, Any]:
+        return self.answer(batch[0])
+
+
+class FedByName(Read):
+    def forward(self, **batch: Any) -> dict[str, Any]:
+        return self.answer(batch)
+
+
+_IDS = torch.arange(2, 10)[None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "read", "name"),
+    [
+        (Fed, {"batch": {"ids": _IDS, "length": 8}}, lambda batch: batch["ids"], "batch.ids"),
+        (Fed, {"ids": _IDS}, lambda batch: batch["ids"], "batch.ids"),
+        (Fed, [{"parts": [None, (_IDS,)]}], lambda batch: batch["parts"][1][0], "batch.parts.1.0"),
+        (Fed, [Batch(_IDS)], lambda batch: batch.ids[:, : batch.length], "batch.0"),
+        (Fed, Bag(_IDS), lambda batch: batch.ids, "batch.ids"),
+        (FedByPlace, [_IDS], lambda ids: ids, "input 0"),
+        (FedByName, {"ids": _IDS}, lambda batch: batch["ids"], "ids"),
+    ],
+)
+def test_an_input_may_be_of_any_shape(kind: type[Read], answer: Any, read: Callable, name: str) -> None:
+    told = audit(lambda n: kind(n, read), (1, 2), scheme="post-ln", inputs=lambda _: answer, num_seeds=1)
+    assert list(told.depths[0].built.inputs.data) == [name]
+    assert not told.faults and told.exponent("update") is not None
 
 
 def test_what_a_model_prints_is_no_part_of_the_answer() -> None:
