@@ -707,6 +707,7 @@ def _with_why(
     start, end = depths[0].asked, depths[-1].asked
     parts: list[str] = []
     factors: list[float] = []
+    is_off = False
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factors.append((sum(last) / len(last)) / (sum(first) / len(first)))
@@ -730,14 +731,20 @@ def _with_why(
         reached = [f"{times(factor)} at {number:,}" for number, factor in zip(both, is_, strict=True)]
         parts.append(f"{' and '.join(reached)}, predicted")
         parts.append(f"with every fault mended, as {name} is, {' and '.join(map(times, mended))}")
+        ratios = {number: ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None}
+        is_off = any(abs(ratio - 1) > _ALIKE for ratio in ratios.values())
+        if is_off and max(ratios.values()) < (1 + _ALIKE) * min(ratios.values()):
+            parts.append(f"so it is {times(ratios[max(ratios)])} what it should be, at any depth")
+        elif is_off:
+            first, *rest = (f"{times(ratio)} {{}}at {number:,}" for number, ratio in ratios.items())
+            parts.append(f"so it is {', '.join([first.format('what it should be '), *(t.format('') for t in rest)])}")
+        if mended[-1] > (1 + _ALIKE) * is_[-1] and not ratios.get(max(both), 0.0) > 1 + _ALIKE:
+            parts.append(f"mended it grows more, as {name} does: the fault is that the model is not what it says")
     if not parts:
         return fault
     side, _, name_of_role = role.rpartition("/")
     of = f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role
-    ratios = [ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None]
-    if ratios and max(ratios) < (1 + _ALIKE) * min(ratios) and not 1 - _ALIKE < ratios[0] < 1 + _ALIKE:
-        parts.append(f"so it is {times(ratios[0])} what it should be, at any depth")
-    if all(abs(factor - 1) < _ALIKE for factor in factors) and not ratios:
+    if all(abs(factor - 1) < _ALIKE for factor in factors) and not is_off:
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
 

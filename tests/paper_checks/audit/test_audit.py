@@ -22,8 +22,20 @@ from paper_checks.audit.updates import predicted, task_of
 from sims.optim import make
 from sims.stats import estimate
 from tests.command import depthlaw as run
-from tests.paper_checks.audit.gallery import GPT_2, TWINS, gpt_2, transformer
-from tests.paper_checks.audit.transformer import Sublayer, everywhere
+from tests.paper_checks.audit.gallery import (
+    BOTH,
+    CAIT,
+    DEEPNORM,
+    GAINED,
+    GPT_2,
+    TWINS,
+    deepnorm,
+    gpt_2,
+    two_gains,
+    two_sides,
+    xavier_scaled,
+)
+from tests.paper_checks.audit.transformer import Sublayer, everywhere, transformer
 
 MODELS = """
 import torch
@@ -620,11 +632,25 @@ WORDS: list[tuple[str, Gain | None, list[str]]] = [
         lambda n, at: (2 * (n + 1 - at)) ** -0.5,
         ["The fc2 matrices follow mitchell's law, but the layer's index is counted from the last layer."],
     ),
-    ("mitchell", RIGHT["gpt2"], ["The fc2 matrices are scaled by the number of layers, and mitchell's are not."]),
+    (
+        "mitchell",
+        RIGHT["gpt2"],
+        ["The fc2 matrices are scaled by the number of layers, and mitchell's by the layer's index."],
+    ),
     (
         "gpt2",
         lambda n, at: (2 * n) ** -0.5 if at < n else 1.0,
         ["Some fc2 matrices start at another scale than the rest: layer 2 of 2, layer 4 of 4, layer 8 of 8."],
+    ),
+    (
+        "gpt2",
+        RIGHT["mitchell"],
+        ["The fc2 matrices are scaled by the layer's index, and gpt2's by the number of layers."],
+    ),
+    (
+        "gpt2",
+        lambda n, at: 24**-0.5,
+        ["The fc2 matrices start at the same scale at every depth, which is gpt2's at about 12 layers."],
     ),
     (
         "gpt2",
@@ -744,6 +770,72 @@ def test_copies_add_up_where_it_is_measured(is_pre: bool, monkeypatch: pytest.Mo
     assert ("no further than independent" in fault.what) == (last / first <= 1.1 * independent)
     (unmeasured,) = audit(build, (2, 8), scheme="pre-ln" if is_pre else "post-ln", measures=False).faults
     assert unmeasured.what == "Layers start as copies of one another."
+
+
+_OF_TWO = "of an encoder-decoder's "
+
+
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        (lambda at: 24**0.25, "is the same at every depth, that of 12 layers."),
+        (lambda at: 1.1, "is the same at every depth."),
+        (lambda at: two_sides(replace(at, side="encoder")), f"is that {_OF_TWO}encoder, and this has one side."),
+        (lambda at: two_sides(replace(at, side="decoder")), f"is that {_OF_TWO}decoder, and this has one side."),
+        (lambda at: at.num_layers**0.25, "is that of half as many layers."),
+        (lambda at: (4 * at.num_layers) ** 0.25, "is that of twice as many layers."),
+        (lambda at: (2 * at.num_layers) ** 0.75, "goes as N^0.75, and deepnorm's as N^0.25."),
+    ],
+)
+def test_a_residual_weight_of_another_law_is_named(weight: Callable[[Any], float], says: str) -> None:
+    shape = replace(DEEPNORM, residual_weight=weight)
+    (fault,) = audit(transformer(shape, deepnorm), (2, 4), scheme="deepnorm", measures=False).faults
+    assert (fault.kind, fault.what) == ("residual-weight", f"The residual weight {says}")
+
+
+def test_a_residual_weight_of_the_other_side_is_named() -> None:
+    """Both sides have the encoder's constants."""
+    shape = replace(BOTH, d_model=64, ffn_width=256, residual_weight=lambda at: two_sides(replace(at, side="encoder")))
+    build = transformer(shape, xavier_scaled(lambda at: two_gains(replace(at, side="encoder")), *GAINED))
+    faults = audit(build, (2, 8), scheme="deepnorm", measures=False).faults
+    assert {fault.side for fault in faults} == {"decoder"}
+    assert [fault.what for fault in faults] == [
+        "The residual weight is that of the encoder, and this is the decoder.",
+        "The v, out, cross_v, cross_out, fc1 and fc2 matrices follow the law of the encoder, and this is the decoder.",
+    ]
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_gains_of_an_encoder_decoder_are_named_in_a_single_stack(side: str) -> None:
+    shape = replace(DEEPNORM, d_model=64, ffn_width=256)
+    build = transformer(shape, xavier_scaled(lambda at: two_gains(replace(at, side=side)), *GAINED))
+    (fault,) = audit(build, (2, 4, 8), scheme="deepnorm", measures=False).faults
+    law = f"the law {_OF_TWO}{side}, and this has one side"
+    assert fault.what == f"The v, out, fc1 and fc2 matrices follow {law}."
+
+
+@pytest.mark.parametrize(
+    ("model", "claim", "clause"),
+    [
+        ("rule lost", {"recipe": "gpt2"}, "mended it grows more, as gpt2 does"),
+        ("alpha of 12 layers", {"scheme": "deepnorm"}, "what it should be at 12, x "),
+        ("layer scale", {"scheme": "pre-ln"}, "what it should be, at any depth"),
+    ],
+)
+def test_a_fault_says_how_far_the_update_is_from_what_it_should_be(
+    model: str, claim: dict[str, Any], clause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where the update is right to grow more, that the fault is another one than its growth."""
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (12, 48))
+    build = {
+        "rule lost": transformer(GPT_2, lambda matrix: 0.02),
+        "alpha of 12 layers": transformer(replace(DEEPNORM, residual_weight=lambda at: 24**0.25), deepnorm),
+        "layer scale": transformer(CAIT, lambda matrix: 0.02),
+    }[model]
+    answer = audit(build, (2, 4), num_seeds=1, optimizer="sgd" if model[0] == "a" else "adamw", **claim)
+    (fault,) = answer.faults
+    assert clause in fault.why
+    assert ("mended it grows more" in fault.why) == (model == "rule lost")
 
 
 def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
