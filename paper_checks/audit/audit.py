@@ -367,7 +367,7 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
         except Exception as error:  # whatever a builder of somebody else raises
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
-        raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
+        raise ValueError(f"the builder returned something of type {type(module).__name__}, no torch.nn.Module")
     return module
 
 
@@ -571,16 +571,28 @@ def _ends(sublayers: Sequence[Sublayer]) -> tuple[float, float]:
 
 def _growth(sublayers: Sequence[Sublayer]) -> float:
     """The power of ten by which a stream grows from layer to layer: by its residual weights since the last norm that it
-    runs through; where no norm stands anywhere, so that branches grow with it, as it was measured."""
-    if not any(sub.norms & _KEEPS_SCALE for sub in sublayers):
+    runs through; where no norm stands anywhere and branches grow with it, as it was measured."""
+    if not any(sub.norms & _KEEPS_SCALE for sub in sublayers) and _branches_grow(sublayers):
         start, end = _ends(sublayers)
-        return math.log10(end / start) / 2 if start > 0 and 0 < end < math.inf else 0.0
+        return math.log10(end / start) / 2
     power = most = 0.0
     for sub in sublayers:
         weight = sub.residual_weight
         power = 0.0 if "post" in sub.norms else power + (math.log10(weight) if weight > 0 else 0.0)
         most = max(most, power)
     return most
+
+
+def _branches_grow(sublayers: Sequence[Sublayer]) -> bool:
+    """Whether branches of some kind grow with their stream, from the first to the last of the kind, and not much less,
+    as those behind a bounded activation do."""
+    known = [sub for sub in sublayers if sub.branch_rms > 0 and 0 < sub.second_moment < math.inf]
+    grown = []
+    for kind in {sub.kind for sub in known}:
+        first, last = (next(sub for sub in own if sub.kind == kind) for own in (known, known[::-1]))
+        stream = math.log(last.second_moment / first.second_moment) / 2
+        grown.append(stream > 0 and math.log(last.branch_rms / first.branch_rms) > stream / 2)
+    return any(grown)
 
 
 def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -> ModelConfig:

@@ -638,8 +638,9 @@ class _Comparison:
             off: list[float] = []
             for depth, sublayers in zip(self.depths, there, strict=True):
                 own = [point for point in points if point.num_layers == depth.counts[side]]
-                gains = {sub.gains.get(name) for sub in sublayers for name in {role, role.removeprefix("cross_")}}
-                if len(gains := gains - {None}) != 1 or not own:
+                names = {role, role.removeprefix("cross_")}
+                gains = {gain for sub in sublayers for name, gain in sub.gains.items() if name in names}
+                if len(gains) != 1 or not own:
                     break
                 mean = _mean([(math.log(p.std / p.bases[usual] / gain), p) for p in own for gain in gains])
                 off.append(abs(mean) / max(_scatter(sum(point.entries for point in own)), _SMALL_CONSTANT))

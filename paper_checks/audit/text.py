@@ -59,7 +59,8 @@ def show(page: Page, audit: Audit) -> None:
     """The whole audit: what is built, how it moves, the faults, and what to do next."""
     last = audit.depths[-1].built
     page.say(title(audit), "bold")
-    page.say(f"d_model {last.d_model}, called with {last.inputs.kind}", "dim")
+    of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""
+    page.say(f"d_model {last.d_model}, called with {last.inputs.kind}{of}", "dim")
     page.show(_blocks(audit))
     for side, sublayers in last.sides.items():
         first, behind = sublayers[0].second_moment, sublayers[-1].second_moment

@@ -360,7 +360,7 @@ REFUSED = {
     "nothere:build": "there is no module nothere",
     "audited_models:nothere": "has no nothere",
     "audited_models:MODELS": "has no MODELS",
-    "audited_models:none": "returned a NoneType",
+    "audited_models:none": "returned something of type NoneType",
     "audited_models:broken": "RuntimeError: no such size",
     "audited_models:no_stream": "no residual stream",
     "audited_models:resnet": "the stream of Sequential is 1 x 8 x 224 x 224, channels before places",
@@ -903,6 +903,31 @@ def test_a_stream_that_stays_is_not_said_to_explode() -> None:
     for weight in (lambda n: 1.0, lambda n: 1 + 1 / n):
         answer = audit(lambda n, of=weight: _Weighted(n, of(n)), (2, 4), measures=False)
         assert not any("grows" in remark for remark in answer.remarks)
+
+
+class _Normless(nn.Module):
+    """FFNs on a stream without norms, whose branches grow with it, or are bounded by tanh."""
+
+    def __init__(self, num_layers: int, activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.activation = activation
+        self.ups = nn.ModuleList(nn.Linear(64, 64) for _ in range(num_layers))
+        self.downs = nn.ModuleList(nn.Linear(64, 64) for _ in range(num_layers))
+        for linear in (*self.ups, *self.downs):
+            nn.init.normal_(linear.weight, std=1 / 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for up, down in zip(self.ups, self.downs, strict=True):
+            x = x + down(self.activation(up(x)))
+        return x
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("layers", [(2, 4), (4, 16)])
+def test_a_stream_without_norms_explodes_where_its_branches_grow_with_it(layers: tuple[int, ...], seed: int) -> None:
+    for activation, explodes in ((torch.relu, True), (nn.functional.gelu, True), (torch.tanh, False)):
+        answer = audit(lambda n, of=activation: _Normless(n, of), layers, measures=False, seed=seed)
+        assert any("the stream grows with every layer" in remark for remark in answer.remarks) == explodes
 
 
 def test_layers_may_be_one_number() -> None:
