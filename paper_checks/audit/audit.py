@@ -283,7 +283,7 @@ def audit(
                 row = predicted(as_config(depth.built), task_of(depth.built), optimizer)
                 rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
-            remarks += _uneven(depths[-1].built)
+            remarks += [*_uneven(depths[-1].built)] or _outside(depths[-1], rows[-1], findings)
         except (ValueError, ArithmeticError) as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {_in_words(error)}")
@@ -697,6 +697,31 @@ def _uneven(built: Built) -> Iterator[str]:
         yield (
             f"tokens start at different scales, from {least:.2g} to {most:.2g}, as a class token does beside patches; "
             "what is predicted gives all of them the same, so trust what is measured"
+        )
+
+
+_MISS = 0.01
+"""The probability that any role's interval leaves out the prediction of a block that is as it is predicted."""
+
+
+def _outside(depth: Depth, row: Mapping[str, float], findings: Findings) -> Iterator[str]:
+    """A line where predictions lie outside what is measured, by more than a finite width moves them."""
+    if any(fault.kind == "identical-layers" for fault in findings.faults):
+        return  # which says so itself
+    share = len(depth.built.sublayers) / depth.built.d_model
+    known = [role for role in row if all(role in update for update in depth.updates)]
+    roles = [role for role in known if role.rpartition("/")[2] in ("update", *BRANCH_ROLES)]
+    off = []
+    for role in roles:
+        mean = estimate([update[role] for update in depth.updates], level=1 - _MISS / len(roles))
+        if mean.low is None or mean.high is None:
+            return
+        if not (1 - share) * mean.low <= row[role] <= (1 + share) * mean.high:
+            off.append(f"{role} {mean.mean:.3g} beside {row[role]:.3g}")
+    if off:
+        yield (
+            f"at {depth.asked} layers the update is measured outside what is predicted, which leaves something of this "
+            f"block out ({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}): trust what is measured"
         )
 
 

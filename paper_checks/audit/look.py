@@ -517,9 +517,8 @@ class _Look:
         if index and self._begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
             attends = [any(node in self.flow.products for node in part.inside) for part in serial]
-            self.left_out.update(
-                node for place, part in enumerate(serial) if any(attends[place:]) for node in part.inside
-            )
+            parts = [part for place, part in enumerate(serial) if any(attends[place:])]
+            self.left_out.update(node for part in parts for node in part.inside)
             return
         self.serial.setdefault(side, []).extend(names)
         what = "an attention" if has_attention else "matrices"
@@ -769,9 +768,8 @@ class _Rest:
 
     def _is_of_stack(self, norm: Node) -> bool:
         """Whether a norm is one of the stack's, and not of an embedding, or of what is left out behind the stack."""
-        return norm not in self.left_out and any(
-            norm in reached and norm is not start for start, reached in self.before
-        )
+        is_behind = any(norm in reached and norm is not start for start, reached in self.before)
+        return is_behind and norm not in self.left_out
 
     def _role_at(self, name: str, node: Node, user: Node, look_up: Node | None) -> str | None:
         """What a parameter, or what was made of it, is for an operation on data. look_up: where its rows are looked up

@@ -353,6 +353,34 @@ def test_tokens_that_start_at_another_scale_are_told() -> None:
     assert any("tokens start at different scales" in remark for remark in uneven.remarks) and not even.remarks
 
 
+class Looped(nn.Module):
+    """One pre-norm layer, run several times."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(128, 4, 256, 0.0, batch_first=True, norm_first=True)
+        self.norm, self.num_layers = nn.LayerNorm(128), num_layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.num_layers):
+            x = self.layer(x)
+        return self.norm(x)
+
+
+def test_a_prediction_that_misses_is_told() -> None:
+    """Of layers that share their matrices, whose parts of the update add up; and of no model that is as predicted."""
+    looped, right = (audit(build, (2, 6), num_seeds=4) for build in (Looped, TWINS["pre-ln"].build))
+    assert any("trust what is measured" in remark and "(update " in remark for remark in looped.remarks)
+    assert not right.remarks
+
+
+def test_initialise_says_what_a_shared_matrix_cannot_be() -> None:
+    told = depthlaw.initialise(Looped(3), scheme="mitchell")
+    names = {line.partition(" ")[0] for line in told.must_change}
+    assert names == {"layer.self_attn.out_proj.weight", "layer.linear2.weight"}
+    assert not depthlaw.initialise(Looped(3), scheme="gpt2").must_change
+
+
 REFUSED = {
     "": "MODULE:FACTORY, or --hf",
     "audited_models:build --hf gpt2": "and not both",
@@ -913,8 +941,8 @@ class _Normless(nn.Module):
         self.activation = activation
         self.ups = nn.ModuleList(nn.Linear(64, 64) for _ in range(num_layers))
         self.downs = nn.ModuleList(nn.Linear(64, 64) for _ in range(num_layers))
-        for linear in (*self.ups, *self.downs):
-            nn.init.normal_(linear.weight, std=1 / 8)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=1 / 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for up, down in zip(self.ups, self.downs, strict=True):
