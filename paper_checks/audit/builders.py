@@ -74,7 +74,8 @@ def _without_code(value: Any) -> Any:
 
 
 def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], nn.Module], str | None]:
-    """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code.
+    """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code, or
+    has the same name.
 
     Weights are random, nothing is downloaded. width: of the model, ``HF_WIDTH`` or less where nothing is said, with
     FFN and heads in proportion. ValueError, in one line, where transformers is not installed or knows no such model.
@@ -134,7 +135,5 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
         return AutoModel.from_config(config).float()
 
     kind = config.model_type
-    recipe = next(
-        (r.name for r in RECIPES.values() if f"models/{kind}/" in r.source and "transformers" in r.source), None
-    )
-    return build, recipe
+    read = [r.name for r in RECIPES.values() if f"models/{kind}/" in r.source and "transformers" in r.source]
+    return build, next(iter([*read, *RECIPES.keys() & {kind}]), None)

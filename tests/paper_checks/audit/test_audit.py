@@ -890,6 +890,17 @@ def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
     assert not mended.faults
 
 
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("gpt2", "gpt2"), ("bert", "bert"), ("qwen3", "qwen-3"), ("gpt_neox", None)]
+)
+def test_a_model_of_hugging_face_is_compared_with_its_own_recipe(name: str, recipe: str | None) -> None:
+    """GPT-NeoX is none: its authors' code starts otherwise than the port."""
+    pytest.importorskip("transformers")
+    build, own = hugging_face(name, 64)
+    assert own == recipe
+    assert not audit(build, (2, 4), recipe=own, measures=False).faults
+
+
 def test_normalised_queries_and_keys_are_a_remark_beside_a_scheme() -> None:
     pytest.importorskip("transformers")
     answer = audit(hugging_face("qwen3", 64)[0], (2, 4), scheme="pre-ln", measures=False)
