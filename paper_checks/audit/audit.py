@@ -770,7 +770,7 @@ def _with_why(
         parts.append(f"with every fault mended, as {name} is, {' and '.join(map(times, mended))}")
         ratios = {number: ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None}
         is_off = any(abs(ratio - 1) > _ALIKE for ratio in ratios.values())
-        if is_off and max(ratios.values()) < (1 + _ALIKE) * min(ratios.values()):
+        if is_off and len(ratios) > 1 and max(ratios.values()) < (1 + _ALIKE) * min(ratios.values()):
             parts.append(f"so it is {times(ratios[max(ratios)])} what it should be, at any depth")
         elif is_off:
             first, *rest = (f"{times(ratio)} {{}}at {number:,}" for number, ratio in ratios.items())

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -34,6 +33,8 @@ _SMALL_CONSTANT = 0.015
 """Relative: constants of usual initialisations lie further apart."""
 _MOST_LAYERS = 1000
 """A weight or scale that is the same at every depth is not said to be that of more."""
+_START = 8
+"""Entries of a matrix by which its copies are looked for."""
 _UNLIKELY = 1e-9
 """The probability of a misfit that no draw makes."""
 _CUTS = (1.0, 0.8796, 0.9866)
@@ -252,13 +253,16 @@ class _Comparison:
                     groups.setdefault(weight.role, []).append((sublayer.index, weight))
             shared, copied = [], []
             for weights in groups.values():
-                for (place, first), (behind, second) in pairwise(weights):
-                    if place == behind and first.name == second.name:
+                seen: dict[tuple, tuple[int, Weight]] = {}
+                for place, weight in weights:
+                    start = weight.of(weight.parameter).flatten()[:_START].tolist()
+                    before, first = seen.setdefault((tuple(weight.shape), *start), (place, weight))
+                    if first is weight or (before == place and first.name == weight.name):
                         continue
-                    if _are_one(first, second):
-                        shared.append(second.name)
-                    elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
-                        copied.append(second.name)
+                    if _are_one(first, weight):
+                        shared.append(weight.name)
+                    elif first.std > 0 and _are_equal(first, weight):
+                        copied.append(weight.name)
             if shared:
                 text = "Layers share their matrices"
                 if self.claimed is None:
@@ -517,7 +521,8 @@ class _Comparison:
                     _distinct(_branch_names(wrong)),
                     _by_depth((d, p.built.branch_weight) for d, p in own),
                     _by_depth((d, p.asked.branch_weight) for d, p in own),
-                    f"nn.init.constant_(layer_scale, {pair.asked.branch_weight:.6g})"
+                    f'nn.init.constant_(model.get_parameter("{pair.built.branch_parameter}"), '
+                    f"{pair.asked.branch_weight:.6g})"
                     if pair.built.trained
                     else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)  # {self._at(depth, 'branch_weight')}",
                     side=side,

@@ -143,19 +143,32 @@ def given(answer: Any, module: nn.Module) -> Inputs:
 
 
 def first_output(answer: Any) -> Tensor:
-    """The tensor of real numbers that a module's answer begins with. ValueError where it has none."""
+    """The tensor of real numbers that a module answers: the first with more than one dimension, if there is any, so no
+    loss, and one by itself before those of a list of hidden states, whose last is taken. ValueError where it has none.
+
+    >>> import torch
+    >>> from paper_checks.audit.inputs import first_output
+    >>> states = [torch.zeros(2, 3), torch.ones(2, 3)]
+    >>> first_output((torch.ones(()), states, torch.ones(2, 5))).shape, first_output({"states": states}).mean().item()
+    (torch.Size([2, 5]), 1.0)
+    """
+    tensors = [tensor for tensor in _by_nesting(answer) if tensor.is_floating_point()]
+    if not tensors:
+        raise ValueError("the module's output has no tensor of real numbers")
+    return next((tensor for tensor in tensors if tensor.ndim > 1), tensors[0])
+
+
+def _by_nesting(answer: Any) -> Iterator[Tensor]:
+    """Tensors of an answer, before those of what lies in it; lists, as of hidden states, from their end."""
     if isinstance(answer, Tensor):
-        if not answer.is_floating_point():
-            raise ValueError("the module's output is no tensor of real numbers")
-        return answer
-    values = answer.values() if isinstance(answer, Mapping) else answer if isinstance(answer, (tuple, list)) else ()
+        yield answer
+    is_list = isinstance(answer, (list, tuple))
+    values = [*answer.values()] if isinstance(answer, Mapping) else [*answer] if is_list else []
+    values = values[::-1] if isinstance(answer, list) else values
+    yield from (value for value in values if isinstance(value, Tensor))
     for value in values:
-        if isinstance(value, (Tensor, tuple, list, Mapping)):
-            try:
-                return first_output(value)
-            except ValueError:
-                continue
-    raise ValueError("the module's output has no tensor of real numbers")
+        if not isinstance(value, Tensor):
+            yield from _by_nesting(value)
 
 
 class _Kinds:

@@ -246,8 +246,9 @@ class _Look:
             )
         if (shape := self._channels_first(sides)) is not None:
             raise ValueError(
-                f"the stream of {type(self.module).__name__} is {' x '.join(map(str, shape))}, channels before places, "
-                "as in a convolutional network: the audit reads streams whose last dimension is the width"
+                f"matrices write to the second dimension of the stream of {type(self.module).__name__}, which is "
+                f"{' x '.join(map(str, shape))}, as in a convolutional network or an MLP-Mixer: the audit reads "
+                "streams whose last dimension is the width"
             )
         start = next(iter(sides.values()))[0].start
         starts = {node for nodes in self.starts.values() for node in nodes}

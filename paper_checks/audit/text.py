@@ -60,7 +60,8 @@ def show(page: Page, audit: Audit) -> None:
     last = audit.depths[-1].built
     page.say(title(audit), "bold")
     of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""
-    page.say(f"d_model {last.d_model}, called with {last.inputs.kind}{of}", "dim")
+    given = "inputs of your own" if last.inputs.kind == "yours" else last.inputs.kind
+    page.say(f"d_model {last.d_model}, called with {given}{of}", "dim")
     page.show(_blocks(audit))
     for side, sublayers in last.sides.items():
         first, behind = sublayers[0].second_moment, sublayers[-1].second_moment

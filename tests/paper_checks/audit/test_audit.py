@@ -391,8 +391,8 @@ REFUSED = {
     "audited_models:none": "returned something of type NoneType",
     "audited_models:broken": "RuntimeError: no such size",
     "audited_models:no_stream": "no residual stream",
-    "audited_models:resnet": "the stream of Sequential is 1 x 8 x 224 x 224, channels before places",
-    "audited_models:convnext": "the stream of Sequential is 1 x 8 x 56 x 56, channels before places",
+    "audited_models:resnet": "the stream of Sequential, which is 1 x 8 x 224 x 224, as in a convolutional network",
+    "audited_models:convnext": "the stream of Sequential, which is 1 x 8 x 56 x 56, as in a convolutional network",
     "audited_models:experts --scheme pre-ln": "as where one einsum multiplies experts by their router's weights",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
     "audited_models:faulty": "called with vectors it fails, AttributeError: 'Faulty' object has no attribute 'head'",
@@ -495,6 +495,33 @@ def test_an_input_may_be_of_any_shape(kind: type[Read], answer: Any, read: Calla
     told = audit(lambda n: kind(n, read), (1, 2), scheme="post-ln", inputs=lambda _: answer, num_seeds=1)
     assert list(told.depths[0].built.inputs.data) == [name]
     assert not told.faults and told.exponent("update") is not None
+
+
+class Telling(nn.Module):
+    """A model that answers its loss and all its hidden states before its logits."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+        self.layers, self.head = _fresh(num_layers).layers, nn.Linear(32, 8)
+
+    def forward(self, src: torch.Tensor) -> tuple[Any, ...]:
+        states = [src]
+        for layer in self.layers:
+            states.append(layer(states[-1]))
+        return states[-1].square().mean(), states, self.head(states[-1])
+
+
+@pytest.mark.parametrize("part", [slice(0, 3), slice(0, 2)])
+def test_what_a_model_answers_besides_is_passed_over(part: slice) -> None:
+    """The logits are read, or without them the last of the hidden states."""
+
+    def build(num_layers: int) -> nn.Module:
+        model = Telling(num_layers)
+        model.register_forward_hook(lambda _, __, answer: answer[part])
+        return model
+
+    answer = audit(build, (2,), scheme="post-ln", num_seeds=1)
+    assert len(answer.depths[0].built.sublayers) == 4 and not answer.faults
 
 
 def test_what_a_model_prints_is_no_part_of_the_answer() -> None:
