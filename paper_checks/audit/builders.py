@@ -106,6 +106,8 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
     if own is None:
         raise ValueError(f"--hf: the configuration of {name} has no width")
+    if isinstance(getattr(config, "depths", None), (list, tuple)):
+        raise ValueError(f"--hf: {name} has its layers in stages (depths): write a factory that says how many each has")
     others = set(config.attribute_map)  # second names of what stands under another one
     heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
     fewest = min(getattr(config, key) for key in heads) if heads else 1

@@ -407,6 +407,7 @@ REFUSED = {
     "audited_models:build --layers 0": "whole number",
     "audited_models:build --width 64": "--width is of --hf",
     "--hf nosuchmodel": "nosuchmodel",
+    "--hf swin": "has its layers in stages",
     "--hf nothere.json": "cannot read",
     "--hf list.json": "it has no model_type",
     "--hf types.json": "expected int",
