@@ -720,8 +720,9 @@ def _outside(depth: Depth, row: Mapping[str, float], findings: Findings) -> Iter
             off.append(f"{role} {mean.mean:.3g} beside {row[role]:.3g}")
     if off:
         yield (
-            f"at {depth.asked} layers the update is measured outside what is predicted, which leaves something of this "
-            f"block out ({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}): trust what is measured"
+            f"at {depth.asked} layers what is measured is not what is predicted "
+            f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}): the prediction leaves out something of this "
+            "block, such as layers that share their matrices, so trust what is measured"
         )
 
 
