@@ -23,7 +23,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare
+from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare, together
 from paper_checks.audit.expected import Claimed
 from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
@@ -59,8 +59,9 @@ class Nearest(NamedTuple):
 class Audit:
     """What an audit tells. ``print`` of it prints what the command prints.
 
-    depths: the module at each number of layers. claimed: the scheme or recipe that it was compared with; nearest: the
-    one that it is nearest to, where none was named, and how it differs. predicted: the update by role at each depth, as
+    depths: the module at each number of layers. findings: what was found, with the faults of each role by themselves.
+    claimed: the scheme or recipe that it was compared with; nearest: the one that it is nearest to, where none was
+    named, and how it differs. predicted: the update by role at each depth, as
     the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
     the shallowest depth, and the ratio of what it is to what it should be.
     """
@@ -83,9 +84,10 @@ class Audit:
             show(page, self)
         return printed.get()
 
-    @property
-    def faults(self) -> Sequence[Fault]:
-        return self.findings.faults
+    @cached_property
+    def faults(self) -> list[Fault]:
+        """As they are numbered for people: one that is of several roles is one fault."""
+        return together(self.findings.faults)
 
     @property
     def layers(self) -> list[int]:
@@ -200,7 +202,11 @@ class Audit:
                 str(layers): {which: values[role] for which, values in both.items() if role in values}
                 for layers, both in self.far.items()
             },
-            "faults": [fault.what for fault in self.faults if fault.role == name and side in ("", fault.side or "")],
+            "faults": [
+                fault.document()
+                for fault in self.findings.faults
+                if fault.role == name and side in ("", fault.side or "")
+            ],
         }
 
 
@@ -277,7 +283,7 @@ def audit(
                 row = predicted(as_config(depth.built), task_of(depth.built), optimizer)
                 rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
-            remarks += _uneven(depths[-1].built)
+            remarks += [*_uneven(depths[-1].built)] or _outside(depths[-1], rows[-1], findings)
         except (ValueError, ArithmeticError) as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {_in_words(error)}")
@@ -349,7 +355,7 @@ def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
     try:
         called.call(module)
     except Exception as error:  # whatever a module raises of an input that it does not take
-        raise ValueError(f"{type(module).__name__} does not take what --input gives: {line_of(error)}") from error
+        raise ValueError(f"called with what --input gives, {type(module).__name__} fails: {line_of(error)}") from error
     return called
 
 
@@ -361,9 +367,9 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
         except Exception as error:  # whatever a builder of somebody else raises
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
-        raise ValueError(f"the builder returned a {type(module).__name__}, no torch.nn.Module")
+        raise ValueError(f"the builder returned something of type {type(module).__name__}, no torch.nn.Module")
     if not callable(module.forward):
-        raise ValueError(f"{type(module).__name__}.forward is a {type(module.forward).__name__}, and no function")
+        raise ValueError(f"{type(module).__name__}.forward is of type {type(module.forward).__name__}, no function")
     return module
 
 
@@ -567,16 +573,28 @@ def _ends(sublayers: Sequence[Sublayer]) -> tuple[float, float]:
 
 def _growth(sublayers: Sequence[Sublayer]) -> float:
     """The power of ten by which a stream grows from layer to layer: by its residual weights since the last norm that it
-    runs through; where no norm stands anywhere, so that branches grow with it, as it was measured."""
-    if not any(sub.norms & _KEEPS_SCALE for sub in sublayers):
+    runs through; where no norm stands anywhere and branches grow with it, as it was measured."""
+    if not any(sub.norms & _KEEPS_SCALE for sub in sublayers) and _branches_grow(sublayers):
         start, end = _ends(sublayers)
-        return math.log10(end / start) / 2 if start > 0 and 0 < end < math.inf else 0.0
+        return math.log10(end / start) / 2
     power = most = 0.0
     for sub in sublayers:
         weight = sub.residual_weight
         power = 0.0 if "post" in sub.norms else power + (math.log10(weight) if weight > 0 else 0.0)
         most = max(most, power)
     return most
+
+
+def _branches_grow(sublayers: Sequence[Sublayer]) -> bool:
+    """Whether branches of some kind grow with their stream, from the first to the last of the kind, and not much less,
+    as those behind a bounded activation do."""
+    known = [sub for sub in sublayers if sub.branch_rms > 0 and 0 < sub.second_moment < math.inf]
+    grown = []
+    for kind in {sub.kind for sub in known}:
+        first, last = (next(sub for sub in own if sub.kind == kind) for own in (known, known[::-1]))
+        stream = math.log(last.second_moment / first.second_moment) / 2
+        grown.append(stream > 0 and math.log(last.branch_rms / first.branch_rms) > stream / 2)
+    return any(grown)
 
 
 def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -> ModelConfig:
@@ -684,6 +702,32 @@ def _uneven(built: Built) -> Iterator[str]:
         )
 
 
+_MISS = 0.01
+"""The probability that any role's interval leaves out the prediction of a block that is as it is predicted."""
+
+
+def _outside(depth: Depth, row: Mapping[str, float], findings: Findings) -> Iterator[str]:
+    """A line where predictions lie outside what is measured, by more than a finite width moves them."""
+    if any(fault.kind == "identical-layers" for fault in findings.faults):
+        return  # which says so itself
+    share = len(depth.built.sublayers) / depth.built.d_model
+    known = [role for role in row if all(role in update for update in depth.updates)]
+    roles = [role for role in known if role.rpartition("/")[2] in ("update", *BRANCH_ROLES)]
+    off = []
+    for role in roles:
+        mean = estimate([update[role] for update in depth.updates], level=1 - _MISS / len(roles))
+        if mean.low is None or mean.high is None:
+            return
+        if not (1 - share) * mean.low <= row[role] <= (1 + share) * mean.high:
+            off.append(f"{role} {mean.mean:.3g} beside {row[role]:.3g}")
+    if off:
+        yield (
+            f"at {depth.asked} layers what is measured is not what is predicted "
+            f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}): the prediction leaves out something of this "
+            "block, such as layers that share their matrices, so trust what is measured"
+        )
+
+
 _ALIKE = 0.1
 """Relative: growths that differ by less are alike."""
 
@@ -703,6 +747,7 @@ def _with_why(
     start, end = depths[0].asked, depths[-1].asked
     parts: list[str] = []
     factors: list[float] = []
+    is_off = False
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
         factors.append((sum(last) / len(last)) / (sum(first) / len(first)))
@@ -726,14 +771,20 @@ def _with_why(
         reached = [f"{times(factor)} at {number:,}" for number, factor in zip(both, is_, strict=True)]
         parts.append(f"{' and '.join(reached)}, predicted")
         parts.append(f"with every fault mended, as {name} is, {' and '.join(map(times, mended))}")
+        ratios = {number: ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None}
+        is_off = any(abs(ratio - 1) > _ALIKE for ratio in ratios.values())
+        if is_off and len(ratios) > 1 and max(ratios.values()) < (1 + _ALIKE) * min(ratios.values()):
+            parts.append(f"so it is {times(ratios[max(ratios)])} what it should be, at any depth")
+        elif is_off:
+            first, *rest = (f"{times(ratio)} {{}}at {number:,}" for number, ratio in ratios.items())
+            parts.append(f"so it is {', '.join([first.format('what it should be '), *(t.format('') for t in rest)])}")
+        if mended[-1] > (1 + _ALIKE) * is_[-1] and not ratios.get(max(both), 0.0) > 1 + _ALIKE:
+            parts.append(f"mended it grows more, as {name} does: the fault is that the model is not what it says")
     if not parts:
         return fault
     side, _, name_of_role = role.rpartition("/")
     of = f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role
-    ratios = [ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None]
-    if ratios and max(ratios) < (1 + _ALIKE) * min(ratios) and not 1 - _ALIKE < ratios[0] < 1 + _ALIKE:
-        parts.append(f"so it is {times(ratios[0])} what it should be, at any depth")
-    if all(abs(factor - 1) < _ALIKE for factor in factors) and not ratios:
+    if all(abs(factor - 1) < _ALIKE for factor in factors) and not is_off:
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
 
@@ -771,7 +822,7 @@ def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
         differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
         score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
         if best is None or score < best[0]:
-            best = score, Nearest(name, differences, kind)
+            best = score, Nearest(name, together(differences), kind)
     return None if best is None else best[1]
 
 

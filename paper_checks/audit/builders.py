@@ -78,7 +78,8 @@ def _without_code(value: Any) -> Any:
 
 
 def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], nn.Module], str | None]:
-    """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code.
+    """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code, or
+    has the same name.
 
     Weights are random, nothing is downloaded. width: of the model, ``HF_WIDTH`` or less where nothing is said, with
     FFN and heads in proportion. ValueError, in one line, where transformers is not installed or knows no such model.
@@ -111,6 +112,8 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
     own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
     if own is None:
         raise ValueError(f"--hf: the configuration of {name} has no width")
+    if isinstance(getattr(config, "depths", None), (list, tuple)):
+        raise ValueError(f"--hf: {name} has its layers in stages (depths): write a factory that says how many each has")
     others = set(config.attribute_map)  # second names of what stands under another one
     heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
     fewest = min(getattr(config, key) for key in heads) if heads else 1
@@ -140,7 +143,5 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
         return AutoModel.from_config(config).float()
 
     kind = config.model_type
-    recipe = next(
-        (r.name for r in RECIPES.values() if f"models/{kind}/" in r.source and "transformers" in r.source), None
-    )
-    return build, recipe
+    read = [r.name for r in RECIPES.values() if f"models/{kind}/" in r.source and "transformers" in r.source]
+    return build, next(iter([*read, *RECIPES.keys() & {kind}]), None)

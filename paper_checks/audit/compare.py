@@ -8,10 +8,10 @@ differences from the scheme or recipe that the module claims to be. What is unus
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ import torch
 from paper_checks.audit.expected import Claimed, Pair, pairs
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
 from paper_checks.audit.look import Built, Weight, pattern_of
-from sims.model import BRANCH_ROLES, ModelConfig
+from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from theory.stack import NORM_FUNCTIONS
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
@@ -29,6 +29,12 @@ _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
 NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
+_SMALL_CONSTANT = 0.015
+"""Relative: constants of usual initialisations lie further apart."""
+_MOST_LAYERS = 1000
+"""A weight or scale that is the same at every depth is not said to be that of more."""
+_START = 8
+"""Entries of a matrix by which its copies are looked for."""
 _UNLIKELY = 1e-9
 """The probability of a misfit that no draw makes."""
 _CUTS = (1.0, 0.8796, 0.9866)
@@ -39,7 +45,7 @@ _CUTS = (1.0, 0.8796, 0.9866)
 class Fault:
     """Something that is wrong.
 
-    kind: a word for programs. role: of the matrices, or the place, that it is about. what: one sentence. where: names
+    kind: a word for programs. roles: of the matrices, or the place, that it is about. what: one sentence. where: names
     of parameters. why: what it does to the update. fix: lines of Python.
     """
 
@@ -49,12 +55,61 @@ class Fault:
     found: str
     expected: str
     fix: str
-    role: str | None = None
+    roles: tuple[str, ...] = ()
     side: str | None = None
     why: str = ""
 
+    @property
+    def role(self) -> str | None:
+        """Its roles as text; None where it is about none."""
+        return ", ".join(self.roles) or None
+
     def document(self) -> dict[str, Any]:
-        return {**vars(self), "where": list(self.where)}
+        return {**vars(self), "where": list(self.where), "roles": list(self.roles), "role": self.role}
+
+
+def together(faults: Iterable[Fault]) -> list[Fault]:
+    """Those of one kind and side that say the same of several roles, as one fault; factors that are read alike are the
+    same.
+
+    >>> from paper_checks.audit.compare import Fault, together
+    >>> one, two = (Fault("init", f"The {of} matrices start at {by} times it.", (), "", "", "", (of,))
+    ...             for of, by in (("q", 0.703), ("k", 0.711)))
+    >>> [(fault.what, fault.roles) for fault in together([one, two])]
+    [('The q and k matrices start at 0.703 times it.', ('q', 'k'))]
+    """
+    groups: list[tuple[tuple[str, str | None, str], float, list[Fault]]] = []
+    for fault in faults:
+        what = fault.what.replace(f" {fault.role} ", " ")
+        number = re.search(r"(?<=: x )\S+|(?<= start at )[0-9.]+(?= times)", what)
+        key = fault.kind, fault.side, what if number is None else what.replace(number[0], "")
+        factor = 1.0 if number is None else float(number[0])
+        same = (own for other, of, own in groups if other == key and abs(math.log(factor / of)) < SMALL)
+        if (group := next(same, None)) is not None:
+            group.append(fault)
+        else:
+            groups.append((key, factor, [fault]))
+    return [group[0] if len(group) == 1 else _as_one(group) for *_, group in groups]
+
+
+def _as_one(faults: Sequence[Fault]) -> Fault:
+    first, *_, last = faults
+
+    def of_each(texts: Mapping[str | None, str]) -> str:
+        different = set(texts.values())
+        return different.pop() if len(different) == 1 else "; ".join(f"{of} {text}" for of, text in texts.items())
+
+    names = f"{', '.join(str(fault.role) for fault in faults[:-1])} and {last.role}"
+    lines = dict.fromkeys(line for fault in faults for line in fault.fix.splitlines())
+    return replace(
+        first,
+        what=first.what.replace(f" {first.role} ", f" {names} ", 1),
+        where=_distinct(name for fault in faults for name in fault.where),
+        found=of_each({fault.role: fault.found for fault in faults}),
+        expected=of_each({fault.role: fault.expected for fault in faults}),
+        fix="\n".join(sorted(lines, key=lambda line: line.startswith("depthlaw."))),  # what does all at once comes last
+        roles=tuple(role for fault in faults for role in fault.roles),
+    )
 
 
 @dataclass(frozen=True)
@@ -70,9 +125,9 @@ class Depth:
 
 @dataclass(frozen=True)
 class Findings:
-    """laws, asked_laws: of initialisations, by side and role. bases: beside a scheme, the standard deviation of a role
-    at gain 1 over Xavier's, by the initialisation that most roles have. pairs: at the greatest depth, what is there
-    beside what is asked for; none where nothing is claimed."""
+    """faults: of each role by itself. laws, asked_laws: of initialisations, by side and role. bases: beside a scheme,
+    the standard deviation of a role at gain 1 over Xavier's, by the initialisation that most roles have. pairs: at the
+    greatest depth, what is there beside what is asked for; none where nothing is claimed."""
 
     faults: tuple[Fault, ...]
     remarks: tuple[str, ...]
@@ -198,13 +253,16 @@ class _Comparison:
                     groups.setdefault(weight.role, []).append((sublayer.index, weight))
             shared, copied = [], []
             for weights in groups.values():
-                for (place, first), (behind, second) in pairwise(weights):
-                    if place == behind and first.name == second.name:
+                seen: dict[tuple, tuple[int, Weight]] = {}
+                for place, weight in weights:
+                    start = weight.of(weight.parameter).flatten()[:_START].tolist()
+                    before, first = seen.setdefault((tuple(weight.shape), *start), (place, weight))
+                    if first is weight or (before == place and first.name == weight.name):
                         continue
-                    if _are_one(first, second):
-                        shared.append(second.name)
-                    elif first.shape == second.shape and first.std > 0 and _are_equal(first, second):
-                        copied.append(second.name)
+                    if _are_one(first, weight):
+                        shared.append(weight.name)
+                    elif first.std > 0 and _are_equal(first, weight):
+                        copied.append(weight.name)
             if shared:
                 text = "Layers share their matrices"
                 if self.claimed is None:
@@ -307,7 +365,7 @@ class _Comparison:
                     f"std {gated.text}",
                     "the law on the matrices that write to the stream, out and fc2, alone",
                     "# scale down_proj (w2), not up_proj (w3)",
-                    role="fc3",
+                    roles=("fc3",),
                     side=side,
                 )
 
@@ -396,7 +454,7 @@ class _Comparison:
                     f"norms {_set_text(pair.built.norms)}",
                     f"norms {_set_text(pair.places)}",
                     _norm_fix(place, is_missing=word == "missing"),
-                    role=place,
+                    roles=(place,),
                 )
         for depth, asked in zip(self.depths, self.asked, strict=True):
             ends = asked.ends_in_norm
@@ -409,7 +467,7 @@ class _Comparison:
                     "no final norm",
                     "a final norm",
                     "x = self.final_norm(x)  # before the head",
-                    role="final",
+                    roles=("final",),
                     side=wrong[0],
                 )
                 break
@@ -421,7 +479,7 @@ class _Comparison:
         if kind is not None and kind != wanted and any(pair.places for _, own in self.pairs for pair in own):
             class_ = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}.get(wanted, wanted)
             what = f"The norms are {kind}, and {self.name} has {wanted}."
-            yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", role="kind")
+            yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", roles=("kind",))
 
     def _stream_weights(self) -> Iterator[Fault]:
         for side, own in self._by_side():
@@ -463,7 +521,8 @@ class _Comparison:
                     _distinct(_branch_names(wrong)),
                     _by_depth((d, p.built.branch_weight) for d, p in own),
                     _by_depth((d, p.asked.branch_weight) for d, p in own),
-                    f"nn.init.constant_(layer_scale, {pair.asked.branch_weight:.6g})"
+                    f'nn.init.constant_(model.get_parameter("{pair.built.branch_parameter}"), '
+                    f"{pair.asked.branch_weight:.6g})"
                     if pair.built.trained
                     else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)  # {self._at(depth, 'branch_weight')}",
                     side=side,
@@ -508,32 +567,91 @@ class _Comparison:
         is_moved = all(_is_near(others[key], asked[key], _NEAR) for key in asked)
         if name == "residual_weight" and is_moved and not all(_is_near(value, 1.0, _NEAR) for value in asked.values()):
             return f"The {word} stands on the branch, not on the stream."
-        if name == "residual_weight" and len(self.depths[-1].built.sides) > 1 and self._is_alone(own):
-            return f"The {word} is that of an encoder alone, and this is an encoder-decoder."
         if name == "branch_weight" and all(p.built.trained for _, p in own):
             return f"The {word} starts at another value than {self.name}'s."
         if all(_is_near(value, 1.0, _NEAR) for value in found.values()):
             return f"The {word} is not applied."
+        if whose := self._whose_weights(own, name):
+            return f"The {word} is that of {whose}."
         if len({round(value, 6) for value in found.values()}) == 1 and len({round(v, 6) for v in asked.values()}) > 1:
-            value = next(iter(found.values()))
-            at = next((key[0] for key, number in asked.items() if _is_near(value, number, _NEAR)), None)
-            of = f", that of {at} layers" if at is not None else ""
-            return f"The {word} is the same at every depth{of}."
+            value, laws = next(iter(found.values())), {key[0]: number for key, number in asked.items()}
+            at = _layers_of(value, laws, _NEAR)
+            return f"The {word} is the same at every depth{f', that of {at} layers' if at else ''}."
         if all(_is_near(found[key] * asked[key], 1.0, _NEAR) for key in asked):
             return f"The {word} is one over what it should be."
         if all(_is_near(found[key], asked[key] ** 2, _NEAR) for key in asked):
             return f"The {word} is applied twice."
+        if of_power := self._power_text(word, _of_all_sublayers(found), _of_all_sublayers(asked)):
+            return of_power
         return f"The {word} is another than {self.name}'s{which}."
 
-    def _is_alone(self, own: Sequence[tuple[Depth, Pair]]) -> bool:
-        """Whether the residual weights are those of the scheme in a model of one side."""
+    def _power_text(self, word: str, found: Mapping[int, float], asked: Mapping[int, float]) -> str | None:
+        """What differs between two powers of the number of layers; None where they are none, or alike but for a number
+        that says nothing."""
+        power, wanted = _power(found), _power(asked)
+        if power is None or wanted is None:
+            return None
+        last = max(found)
+        if abs(power - wanted) > _NEAR:
+            theirs = f"as N^{wanted:.3g}" if abs(wanted) > _NEAR else f"is {asked[last]:.4g}"
+            return f"The {word} goes as N^{power:.3g}, and {self.name}'s {theirs}."
+        layers = (found[last] / asked[last]) ** (1 / wanted) if abs(wanted) > _NEAR else 1.0
+        share = next((text for text, by in (("half", 0.5), ("twice", 2.0)) if _is_near(layers, by, 5 * _NEAR)), None)
+        return None if share is None else f"The {word} is that of {share} as many layers."
+
+    def _elsewhere(self, side: str) -> Iterator[tuple[str, list[tuple[SublayerConfig, ...]]]]:
+        """Where else than on this side the scheme has a law, in words, with its sublayers there at each depth."""
         assert self.claimed is not None
-        alone = {depth.asked: self.claimed.weight_alone(depth.counts[pair.built.side]) for depth, pair in own}
-        return all(
-            (weight := alone[depth.asked]) is not None and weight != 1
-            and _is_near(_ratio_where_post(pair)[0], weight, _NEAR)
-            for depth, pair in own
-        )  # fmt: skip
+        counts = [depth.counts[side] for depth in self.depths]
+        names = list(self.depths[-1].built.sides)
+        if len(names) > 1:
+            other = names[side == names[0]]
+            yield f"the {other}, and this is the {side}", [getattr(asked, other) for asked in self.asked]
+            places, there = ["an encoder alone"], [self.claimed.sides(number) for number in counts]
+            rest = "and this is an encoder-decoder"
+        else:
+            places = [f"an encoder-decoder's {of}" for of in ("encoder", "decoder")]
+            there, rest = [self.claimed.sides((number, number)) for number in counts], "and this has one side"
+        for place, of_depths in zip(places, zip(*there, strict=True), strict=False):
+            yield f"{place}, {rest}", list(of_depths)
+
+    def _whose_weights(self, own: Sequence[tuple[Depth, Pair]], name: str) -> str | None:
+        """Where else the scheme has the weights of a side."""
+        side = own[0][1].built.side
+
+        def is_there(pair: Pair) -> float:
+            return _ratio_where_post(pair)[0] if name == "residual_weight" else pair.built.branch_weight
+
+        for words, there in self._elsewhere(side):
+            weights = [{getattr(sublayer, name) for sublayer in sublayers} for sublayers in there]
+            wanted = dict(zip((depth.asked for depth in self.depths), weights, strict=True))
+            if all(
+                len(wanted[depth.asked]) == 1 and _is_near(is_there(pair), min(wanted[depth.asked]), _NEAR)
+                for depth, pair in own
+            ):
+                return words
+        return None
+
+    def _whose_gains(self, key: tuple[str, str], points: Sequence[Point], usual: int) -> str | None:
+        """What is told where a role has the gains that the scheme has elsewhere. usual: which of the initialisations
+        they multiply."""
+        assert self.claimed is not None
+        side, role = key
+        if self.claimed.is_absolute:
+            return None
+        for words, there in self._elsewhere(side):
+            off: list[float] = []
+            for depth, sublayers in zip(self.depths, there, strict=True):
+                own = [point for point in points if point.num_layers == depth.counts[side]]
+                names = {role, role.removeprefix("cross_")}
+                gains = {gain for sub in sublayers for name, gain in sub.gains.items() if name in names}
+                if len(gains) != 1 or not own:
+                    break
+                mean = _mean([(math.log(p.std / p.bases[usual] / gain), p) for p in own for gain in gains])
+                off.append(abs(mean) / max(_scatter(sum(point.entries for point in own)), _SMALL_CONSTANT))
+            if len(off) == len(self.depths) and max(off) < 1:
+                return f"The {role} matrices follow the law of {words}."
+        return None
 
     def _input_scales(self) -> Iterator[Fault]:
         for side, own in self._by_side():
@@ -566,7 +684,7 @@ class _Comparison:
                 _by_depth((d, p.built.input_rms) for d, p in both),
                 _by_depth((d, p.asked.input_scale) for d, p in both),
                 fix,
-                role="pre",
+                roles=("pre",),
                 side=side,
             )
 
@@ -589,7 +707,7 @@ class _Comparison:
             what = f"The logits of attention are multiplied by another number than {self.name}'s."
             names = _distinct([w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))])
             fix = f"logits = {expected} * queries @ keys.transpose(-2, -1)"
-            yield Fault("attention-scale", what, names, found, expected, fix, role="q", side=sub.side)
+            yield Fault("attention-scale", what, names, found, expected, fix, roles=("q",), side=sub.side)
         else:
             self.remarks.append(f"the logits of attention are multiplied by {found}, and not by {expected}")
 
@@ -719,11 +837,28 @@ class _Comparison:
         if ratio.misfit < _UNLIKELY and (odd := _odd(points, is_few=not ratio.is_flat)):
             yield self._odd_fault(key, points, odd)
             return
-        if not ratio.is_flat:
-            yield self._init_fault(key, points, "init-law", self._law_text(role, points, law, asked, ratio))
-            return
         error = max(_scatter(sum(point.entries for point in points)), SMALL)
         assert self.claimed is not None
+        usual = self._usual(every)
+        starts = [cut * value for value in (*points[-1].bases, *plain.values()) for cut in _CUTS if value > 0]
+
+        def is_a_start(value: float) -> bool:
+            return any(abs(math.log(value / start)) < max(error, _SMALL_CONSTANT) for start in starts)
+
+        whose = self._whose_gains(key, points, usual)
+        if not ratio.is_flat:
+            what = self._law_text(role, points, law, asked, ratio)
+            if whose:
+                what = whose
+            elif law.is_flat and not asked.has_layer_power and not is_a_start(law.constant):
+                asked_at = {point.num_layers: point.asked for point in points}
+                if at := _layers_of(self._fixed_gain(key, every, usual), asked_at, error):
+                    what = (
+                        f"The {role} matrices start at the same scale at every depth, which is {self.name}'s at about "
+                        f"{at} layers."
+                    )
+            yield self._init_fault(key, points, "init-law", what)
+            return
         if self.claimed.is_absolute:
             factor = _mean_ratio(points)
             is_cut = any(abs(abs(math.log(factor)) + math.log(cut)) < error for cut in _CUTS[1:])
@@ -738,31 +873,51 @@ class _Comparison:
         base = _mean_ratio(points)
         if factor is not None:
             if abs(math.log(factor)) > error:
-                yield self._init_fault(
-                    key,
-                    points,
-                    "init-constant",
+                what = whose or (
                     f"The {role} matrices follow the law of {self.name} with another constant: x {factor:.3g} beside "
-                    "the matrices that it leaves alone.",
+                    "the matrices that it leaves alone."
                 )
+                yield self._init_fault(key, points, "init-constant", what)
             return
-        usual = [cut * value for value in (*points[-1].bases, *plain.values()) for cut in _CUTS]
-        if not any(abs(math.log(base / value)) < max(error, 0.015) for value in usual if value > 0):
-            usual_base = points[-1].bases[self._usual(every)]
-            what = (
-                f"The {role} matrices follow the law of {self.name} with another constant: x {base / usual_base:.3g} "
-                "beside the initialisation of the others."
+        if not is_a_start(base):
+            what = whose or (
+                f"The {role} matrices follow the law of {self.name} with another constant: x "
+                f"{base / points[-1].bases[usual]:.3g} beside the initialisation of the others."
             )
             yield self._init_fault(key, points, "init-constant", what)
+
+    def _fixed_gain(self, key: tuple[str, str], every: Mapping[tuple[str, str], Sequence[Point]], usual: int) -> float:
+        """What the matrices of a role start at whatever the depth; beside a recipe the standard deviation, beside a
+        scheme the gain. Roles with the same law whose scales are alike are read together."""
+        assert self.claimed is not None
+
+        def gain(point: Point) -> float:
+            return point.std if self.claimed_is_absolute else point.std / point.bases[usual]
+
+        means = {
+            of: _mean([(math.log(gain(point)), point) for point in points])
+            for of, points in every.items()
+            if of[0] == key[0]
+            and self.laws[of].is_flat
+            and all(p.std > 0 for p in points)
+            and {p.num_layers: p.asked for p in points} == {p.num_layers: p.asked for p in every[key]}
+        }
+        alike = [of for of, mean in means.items() if abs(mean - means[key]) < SMALL]
+        return math.exp(_mean([(means[of], point) for of in alike for point in every[of]]))
 
     def _law_text(self, role: str, points: Sequence[Point], law: Law, asked: Law, ratio: Law) -> str:
         if asked.has_layer_power and (counted := _counted_otherwise(points)):
             return f"The {role} matrices follow {self.name}'s law, but the layer's index is counted {counted}."
+        number, index = "number of layers", "layer's index"
+        own, theirs = ((it.has_power, it.has_layer_power) for it in (law, asked))
+        for one, other, there in ((number, index, (True, False)), (index, number, (False, True))):
+            if own == there and theirs == there[::-1]:
+                return f"The {role} matrices are scaled by the {one}, and {self.name}'s by the {other}."
         of_number = law.power, asked.power, law.has_power, asked.has_power
         of_index = law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power
         for word, differs, (power, wanted, has, wants) in (
-            ("number of layers", ratio.has_power, of_number),
-            ("layer's index", ratio.has_layer_power, of_index),
+            (number, ratio.has_power, of_number),
+            (index, ratio.has_layer_power, of_index),
         ):
             if not differs:
                 continue
@@ -810,7 +965,7 @@ class _Comparison:
             f"std {law.text if law else 0}",
             f"std {text}" if self.claimed.is_absolute else f"gain {text} on the initialisation's own std",
             fix,
-            role=role,
+            roles=(role,),
             side=side,
         )
 
@@ -840,7 +995,7 @@ class _Comparison:
                             f"{value:.3g}",
                             f"{wanted:.3g}",
                             "# leave out: x = norm(x)  # behind the embedding",
-                            role="embedding",
+                            roles=("embedding",),
                         )
                     break
                 stds = self.claimed.start_stds(asked, has_positions="positions" in built.others.values())
@@ -851,7 +1006,7 @@ class _Comparison:
                     f"{value:.3g}",
                     f"{wanted:.3g}",
                     "\n".join(f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std),
-                    role="embedding",
+                    roles=("embedding",),
                 )
                 break
         for depth, asked in zip(self.depths, self.asked, strict=True):
@@ -872,7 +1027,7 @@ class _Comparison:
                     f"std {stds[0]:.3g}",
                     f"std {wanted:.3g}",
                     f"nn.init.normal_(head.weight, std={wanted:.4g})",
-                    role="head",
+                    roles=("head",),
                 )
                 break
 
@@ -901,7 +1056,7 @@ class _Comparison:
                 f"root mean square {text}",
                 "0",
                 "nn.init.zeros_(linear.bias)",
-                role="bias",
+                roles=("bias",),
             )
         else:
             self.remarks.append(f"biases do not start at 0: their root mean square is {text}")
@@ -990,6 +1145,36 @@ def _counted_otherwise(points: Sequence[Point]) -> str | None:
             if ratio.is_flat and ratio.misfit > _UNLIKELY:
                 return text
     return None
+
+
+def _of_all_sublayers(values: Mapping[tuple[int, int, str], float]) -> dict[int, float]:
+    """By the number of layers, what all sublayers have; empty where they differ."""
+    by_number: dict[int, set[float]] = {}
+    for (number, *_), value in values.items():
+        by_number.setdefault(number, set()).add(round(value, 6))
+    is_one = all(len(own) == 1 for own in by_number.values())
+    return {number: min(own) for number, own in by_number.items()} if is_one else {}
+
+
+def _power(values: Mapping[int, float]) -> float | None:
+    """Of the number of layers, where values are a constant times a power of it; else None."""
+    if len(values) < 2 or min(values.values()) <= 0:
+        return None
+    first, last = min(values), max(values)
+    power = math.log(values[last] / values[first]) / math.log(last / first)
+    is_one = all(_is_near(value, values[last] * (at / last) ** power, _NEAR) for at, value in values.items())
+    return power if is_one else None
+
+
+def _layers_of(value: float, asked: Mapping[int, float], share: float) -> int | None:
+    """The number of layers at which a law has a value: one of those at which it is given, or where it is a power."""
+    known = next((number for number, own in asked.items() if _is_near(value, own, share)), None)
+    power, last = _power(asked), max(asked)
+    if known is not None or value <= 0 or not power:
+        return known
+    number = round(last * math.exp(min(math.log(value / asked[last]) / power, math.log(_MOST_LAYERS))))
+    is_it = 0 < number < _MOST_LAYERS and _is_near(value, asked[last] * (number / last) ** power, share)
+    return number if is_it else None
 
 
 def _few(texts: Sequence[str]) -> str:

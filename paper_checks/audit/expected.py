@@ -10,6 +10,7 @@ from sympy import Expr, sympify
 
 from paper_checks.audit.look import Built, Sublayer
 from paper_checks.audit.updates import as_config
+from paper_checks.lowering.lower import has_encoder_decoder
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.recipes.catalogue import recipe
 from paper_checks.recipes.recipe import LETTERS, Recipe, evaluate
@@ -42,13 +43,15 @@ class Claimed:
     def is_absolute(self) -> bool:
         return isinstance(self.of, Recipe)
 
-    def weight_alone(self, num_layers: int) -> float | None:
-        """A scheme's residual weight in an encoder without a decoder; None of a recipe, or where layers differ."""
-        if isinstance(self.of, Recipe):
-            return None
-        network = Network(scheme=self.of, arch="encoder", d_model=64, num_heads=1, **sublayers_of(num_layers))
-        weights = {sublayer.residual_weight for sublayer in network.config(self.optimizer).encoder}
-        return weights.pop() if len(weights) == 1 else None
+    def sides(self, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
+        """What a scheme asks of a stack of so many layers, or of an encoder and a decoder of so many each. Empty where
+        its source has no such network, and of a recipe."""
+        arch = "encoder" if isinstance(num_layers, int) else "encoder-decoder"
+        if isinstance(self.of, Recipe) or (arch == "encoder-decoder" and not has_encoder_decoder(self.of)):
+            return ()
+        network = Network(scheme=self.of, arch=arch, d_model=64, num_heads=1, **sublayers_of(num_layers))
+        config = network.config(self.optimizer)
+        return tuple(filter(None, (config.encoder, config.decoder)))
 
     def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
         """A recipe's standard deviations of the embedding and of learned positions, of whose sum it says the scale."""

@@ -21,7 +21,8 @@ class Initialised:
 
     residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
     learning rate of each parameter is multiplied by, by name. must_change: in words, sublayers whose forward pass has
-    another weight today, and matrices whose scale does not follow that of their parameter.
+    another weight today, matrices whose scale does not follow that of their parameter, and matrices that sublayers of
+    several scales share.
 
     >>> import torch, depthlaw
     >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
@@ -101,7 +102,7 @@ def initialise(
                 weights_of_sum = f"x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
                 must_change.append(f"{sub.side}, sublayer {sub.index}: {weights_of_sum}{where}")
         _ends(built, claimed, asked, generator)
-    must_change += _of_another_scale(module, built, written)
+    must_change += [*_of_another_scale(module, built, written), *_of_several_scales(written)]
     return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
 
 
@@ -122,6 +123,18 @@ def _of_another_scale(module: nn.Module, built: Built, written: Sequence[tuple[W
         found = now[weight.name, weight.role] * std / weight.factor
         if abs(found - std) > SMALL * std:
             yield f"{weight.name} is normalised on its way to the data: its std is {found:.4g} there, not {std:.4g}"
+
+
+def _of_several_scales(written: Sequence[tuple[Weight, float]]) -> Iterator[str]:
+    """Matrices that several sublayers share, which are to have a scale in each of them."""
+    stds: dict[tuple[str, tuple[int, ...], int], set[float]] = {}
+    for weight, std in written:
+        rows = () if weight.features is None else tuple(weight.features.tolist())
+        stds.setdefault((weight.name, rows, weight.expert), set()).add(std)
+    for (name, *_), own in stds.items():
+        if max(own) > (1 + SMALL) * min(own):
+            asked = f"{min(own):.4g} to {max(own):.4g}"
+            yield f"{name} is shared by sublayers that are to have a std of {asked} each by itself: it has the last's"
 
 
 def _ends(built: Built, claimed: Claimed, asked: Any, generator: torch.Generator | None) -> None:

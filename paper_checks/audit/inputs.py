@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,22 +22,68 @@ _VECTORS = ("x", "hidden_states", "src", "inputs_embeds", "embeddings", "token_e
 _IMAGES = ("pixel_values", "image", "images", "img", "x", "input", "inputs")
 _SOUNDS = ("input_features", "input_values", "features", "audio", "wav")
 _DECODER = ("decoder_input_ids", "prev_output_tokens", "tgt", "decoder_input", "y", "trg", "target", "context")
+_BY_PLACE, _MANY_BY_PLACE = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL
+_MANY_BY_NAME = inspect.Parameter.VAR_KEYWORD
 _IMAGE_SIZES = (224, 32, 64, 28)
 _SOUND_LENGTHS = (16, 400, 3000)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """One call of a module. kind: what it is given, in words. data: the tensors that differ from call to call, by the
-    name of the parameter of ``forward``; rest: what else it is called with."""
+    """One call of a module. kind: what it is given, in words. by_name: by the name of the parameter of ``forward``;
+    by_place: what stands before these, where ``forward`` takes something by its place only."""
 
     kind: str
-    data: Mapping[str, Tensor]
-    rest: Mapping[str, Any] = field(default_factory=dict)
+    by_name: Mapping[str, Any]
+    by_place: Sequence[Any] = ()
 
-    def call(self, module: nn.Module) -> Any:
-        """What the module answers."""
-        return module(**self.data, **self.rest)
+    @property
+    def data(self) -> dict[str, Tensor]:
+        """The tensors among what it is called with, and inside of it.
+
+        >>> import torch
+        >>> from paper_checks.audit.inputs import Inputs
+        >>> list(Inputs(kind="ids", by_name={"batch": {"ids": torch.ones(2), "pads": [torch.zeros(1)]}}).data)
+        ['batch.ids', 'batch.pads.0']
+        """
+        values = {f"input {place}": value for place, value in enumerate(self.by_place)} | {**self.by_name}
+        return dict(tensor for name, value in values.items() for tensor in _tensors(value, name))
+
+    def call(self, module: nn.Module, data: Mapping[str, Tensor] | None = None) -> Any:
+        """What the module answers, to other tensors in the place of its own where they are given."""
+        data = self.data if data is None else data
+        by_place = [_with(data, value, f"input {place}") for place, value in enumerate(self.by_place)]
+        return module(*by_place, **{name: _with(data, value, name) for name, value in self.by_name.items()})
+
+
+def _parts(value: Any) -> Mapping[Any, Any]:
+    """What a dict, a list, a tuple or a dataclass consists of."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    return vars(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else {}
+
+
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    for key, part in _parts(value).items():
+        yield from _tensors(part, f"{name}.{key}")
+
+
+def _with(data: Mapping[str, Tensor], value: Any, name: str) -> Any:
+    """The value of that name, with these tensors in it."""
+    if isinstance(value, Tensor):
+        return data[name]
+    parts = {key: _with(data, part, f"{name}.{key}") for key, part in _parts(value).items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(*parts.values()) if hasattr(value, "_fields") else type(value)(parts.values())
+    if not parts:
+        return value
+    filled = copy.copy(value)
+    (filled if isinstance(filled, MutableMapping) else vars(filled)).update(parts)
+    return filled
 
 
 def guess(module: nn.Module, seed: int = 0) -> Inputs:
@@ -43,72 +91,84 @@ def guess(module: nn.Module, seed: int = 0) -> Inputs:
 
     One sequence of eight tokens, or one image or sound; an encoder-decoder is given one for each side. The module is
     left as it is, and so are the states of the random generators. ValueError, in one line, where none of the usual
-    kinds goes through.
+    kinds goes through: with what the module raised where it got furthest.
     """
-    parameters = [
-        parameter
-        for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    errors = []
+    signature = inspect.signature(module.forward).parameters
+    parameters = [p for p in signature.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    of_any_number = (_MANY_BY_PLACE, _MANY_BY_NAME)
+    needed = {p.name for p in signature.values() if p.default is p.empty and p.kind not in of_any_number}
+    tries: list[tuple[int, str]] = []
     with _in_evaluation(module), torch.random.fork_rng(devices=[]), torch.enable_grad():
         for inputs in _Kinds(module, parameters, seed).all():
-            try:
-                first_output(inputs.call(module))
-            except Exception as error:  # whatever a module raises of an input that it does not take
-                errors.append(f"{inputs.kind}: {_line(error)}")
-                continue
+            with _parts_run(module) as run:
+                try:
+                    first_output(inputs.call(module))
+                except Exception as error:  # whatever a module raises, of an input that it does not take or by itself
+                    if needed <= inputs.by_name.keys():
+                        tries.append((len(run), f"called with {inputs.kind} it fails, {line_of(error)}"))
+                    continue
             return inputs
-    names = ", ".join(parameter.name for parameter in parameters)
-    reason = f"; tried {errors[0]}" if errors else ""
-    raise ValueError(
-        f"no input could be guessed for {type(module).__name__}.forward({names}): give --input MODULE:FUNCTION, a "
-        f"function of the module that returns what it is called with{reason}"
-    )
+    ask = "give --input MODULE:FUNCTION (in Python inputs=FUNCTION), a function of the module that returns what it is "
+    forward = f"{type(module).__name__}.forward({', '.join(signature)})"
+    if not tries:
+        raise ValueError(f"no input could be guessed for {forward}: {ask}called with")
+    _, what = max(tries, key=lambda tried: tried[0])
+    raise ValueError(f"{forward}: {what}; if it is meant for other inputs, {ask}called with")
 
 
 def given(answer: Any, module: nn.Module) -> Inputs:
-    """What a user's own function answered, as inputs: a tensor, several, or a dict of them by name.
+    """What a user's own function answered, as inputs: a tensor, several, or a dict of them by name; or a single dict,
+    where that is what the module takes.
 
     ValueError, in one line, where it has no tensor or does not fit the module.
     """
     signature = inspect.signature(module.forward)
+    kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
     try:
-        if isinstance(answer, Mapping):
+        is_one = len(kinds) == 1 and _MANY_BY_NAME not in kinds.values()
+        if isinstance(answer, Mapping) and (not is_one or answer.keys() == kinds.keys()):
             bound = signature.bind(**answer)
         else:
             bound = signature.bind(*(answer if isinstance(answer, (tuple, list)) else (answer,)))
     except TypeError as error:
         raise ValueError(f"--input does not fit {type(module).__name__}.forward{signature}: {error}") from error
-    by_name: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            by_name |= value
-        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-            raise ValueError(f"{type(module).__name__}.forward takes {name} by place only: wrap it in a module")
-        else:
-            by_name[name] = value
-    data = {name: value for name, value in by_name.items() if isinstance(value, Tensor)}
-    if not data:
+    if any(kinds[name] in (_BY_PLACE, _MANY_BY_PLACE) for name in bound.arguments):
+        inputs = Inputs(kind="yours", by_place=bound.args, by_name=bound.kwargs)
+    else:
+        others = next((bound.arguments.pop(name, {}) for name, kind in kinds.items() if kind is _MANY_BY_NAME), {})
+        inputs = Inputs(kind="yours", by_name={**bound.arguments, **others})
+    if not inputs.data:
         raise ValueError("--input answered no tensor: return a tensor, a tuple of them, or a dict by parameter name")
-    return Inputs(kind="yours", data=data, rest={name: by_name[name] for name in by_name if name not in data})
+    return inputs
 
 
 def first_output(answer: Any) -> Tensor:
-    """The tensor of real numbers that a module's answer begins with. ValueError where it has none."""
+    """The tensor of real numbers that a module answers: the first with more than one dimension, if there is any, so no
+    loss, and one by itself before those of a list of hidden states, whose last is taken. ValueError where it has none.
+
+    >>> import torch
+    >>> from paper_checks.audit.inputs import first_output
+    >>> states = [torch.zeros(2, 3), torch.ones(2, 3)]
+    >>> first_output((torch.ones(()), states, torch.ones(2, 5))).shape, first_output({"states": states}).mean().item()
+    (torch.Size([2, 5]), 1.0)
+    """
+    tensors = [tensor for tensor in _by_nesting(answer) if tensor.is_floating_point()]
+    if not tensors:
+        raise ValueError("the module's output has no tensor of real numbers")
+    return next((tensor for tensor in tensors if tensor.ndim > 1), tensors[0])
+
+
+def _by_nesting(answer: Any) -> Iterator[Tensor]:
+    """Tensors of an answer, before those of what lies in it; lists, as of hidden states, from their end."""
     if isinstance(answer, Tensor):
-        if not answer.is_floating_point():
-            raise ValueError("the module's output is no tensor of real numbers")
-        return answer
-    values = answer.values() if isinstance(answer, Mapping) else answer if isinstance(answer, (tuple, list)) else ()
+        yield answer
+    is_list = isinstance(answer, (list, tuple))
+    values = [*answer.values()] if isinstance(answer, Mapping) else [*answer] if is_list else []
+    values = values[::-1] if isinstance(answer, list) else values
+    yield from (value for value in values if isinstance(value, Tensor))
     for value in values:
-        if isinstance(value, (Tensor, tuple, list, Mapping)):
-            try:
-                return first_output(value)
-            except ValueError:
-                continue
-    raise ValueError("the module's output has no tensor of real numbers")
+        if not isinstance(value, Tensor):
+            yield from _by_nesting(value)
 
 
 class _Kinds:
@@ -131,7 +191,7 @@ class _Kinds:
         is_of_images = any(name in self.names for name in _IMAGES[:4])
         if (is_of_images or self._convolves(nn.Conv2d)) and (name := self._name(_IMAGES)):
             for size in self._image_sizes():
-                yield Inputs(kind="an image", data={name: self._image(size)}, rest=self.rest)
+                yield Inputs(kind="an image", by_name={name: self._image(size), **self.rest})
         if name := next((name for name in _SOUNDS if name in self.names), None):
             for make in self._sounds():
                 yield from self._with_second(name, make, self._ids, "sound")
@@ -156,10 +216,10 @@ class _Kinds:
     ) -> Iterator[Inputs]:
         """With something for a decoder, where the forward pass has a parameter for that, and without."""
         others = [name for name in (*_DECODER, *self.names[1:2]) if name in self.names and name != first]
-        kinds = [Inputs(kind=kind, data={first: make()}, rest=self.rest)] if not both else []
+        kinds = [Inputs(kind=kind, by_name={first: make(), **self.rest})] if not both else []
         if others:
-            data = {first: make(), others[0]: second()}
-            two = Inputs(kind=both or f"{kind} for encoder and decoder", data=data, rest=self.rest)
+            by_name = {first: make(), others[0]: second(), **self.rest}
+            two = Inputs(kind=both or f"{kind} for encoder and decoder", by_name=by_name)
             kinds.insert(0 if others[0] in (*_DECODER, *self.required[1:2]) else len(kinds), two)
         yield from kinds
 
@@ -209,6 +269,18 @@ class _Kinds:
             for size in parameter.shape[-2:]:
                 counts[size] = counts.get(size, 0) + 1
         return sorted(counts, key=lambda size: -counts[size])[:6]
+
+
+@contextmanager
+def _parts_run(module: nn.Module) -> Iterator[list[nn.Module]]:
+    """The parts of a module that have answered."""
+    run: list[nn.Module] = []
+    hooks = [part.register_forward_hook(lambda part, *_: run.append(part)) for part in module.modules()]
+    try:
+        yield run
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -95,8 +95,9 @@ class Built:
 
     sides: its sublayers, by "encoder" and "decoder" (a module of one stream has an encoder). final: whether a norm
     stands behind the last sublayer of each side. norm_kind: layernorm, rmsnorm, dyt or derf, that of most norms of the
-    stream. others: role by name of parameters that are no matrix of a branch: embedding, positions, head, norm_gain,
-    norm_bias, bias, layer_scale, branch_weight or other. biases: by name, the roles of the matrix that each belongs to.
+    stream. others: role by name of parameters that are no matrix of a branch: embedding, positions, head, norm_gain
+    and norm_bias (of the stack's norms), bias, layer_scale, branch_weight or other. biases: by name, the roles of the
+    matrix that each belongs to.
     unused: names of parameters that the pass did not use. tied: names of embeddings that are the head as well.
     long_skips: a line for each kind of skip that goes round more than one sublayer; the sublayers are read without
     these. unread: what could not be read, a line each. start_value: the stream before the first sublayer.
@@ -208,6 +209,7 @@ class _Look:
         self.starts_normed: set[str] = set()
         self.serial: dict[str, list[str]] = {}
         self.told: set[str] = set()
+        self.left_out: set[Node] = set()
         data = {
             name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
             for name, tensor in inputs.data.items()
@@ -216,7 +218,7 @@ class _Look:
             module.eval()
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
-            output = first_output(module(**data, **inputs.rest))
+            output = first_output(inputs.call(module, data))
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
         self.norms = Norms(self.flow)
@@ -244,11 +246,13 @@ class _Look:
             )
         if (shape := self._channels_first(sides)) is not None:
             raise ValueError(
-                f"the stream of {type(self.module).__name__} is {' x '.join(map(str, shape))}, channels before places, "
-                "as in a convolutional network: the audit reads streams whose last dimension is the width"
+                f"matrices write to the second dimension of the stream of {type(self.module).__name__}, which is "
+                f"{' x '.join(map(str, shape))}, as in a convolutional network or an MLP-Mixer: the audit reads "
+                "streams whose last dimension is the width"
             )
         start = next(iter(sides.values()))[0].start
-        rest = _Rest(self.flow, self.norms, sides, {node for nodes in self.starts.values() for node in nodes})
+        starts = {node for nodes in self.starts.values() for node in nodes}
+        rest = _Rest(self.flow, self.norms, sides, starts, self.left_out)
         self._tell_of_matrices(rest)
         return Built(
             module=self.module,
@@ -513,6 +517,9 @@ class _Look:
         where = "behind the last sublayer" if is_last else f"behind sublayer {index}" if index else "at the beginning"
         if index and self._begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
+            attends = [any(node in self.flow.products for node in part.inside) for part in serial]
+            parts = [part for place, part in enumerate(serial) if any(attends[place:])]
+            self.left_out.update(node for part in parts for node in part.inside)
             return
         self.serial.setdefault(side, []).extend(names)
         what = "an attention" if has_attention else "matrices"
@@ -709,9 +716,14 @@ class _Rest:
     """
 
     def __init__(
-        self, flow: Flow, norms: Norms, sides: Mapping[str, Sequence[Sublayer]], starts: Collection[Node]
+        self,
+        flow: Flow,
+        norms: Norms,
+        sides: Mapping[str, Sequence[Sublayer]],
+        starts: Collection[Node],
+        left_out: Collection[Node],
     ) -> None:
-        self.flow, self.norms, self.starts = flow, norms, starts
+        self.flow, self.norms, self.starts, self.left_out = flow, norms, starts, left_out
         self.roles: dict[str, str] = {}
         self.biases: dict[str, tuple[str, ...]] = {}
         self.tied: list[str] = []
@@ -751,7 +763,14 @@ class _Rest:
                     seen.add(user)
                     waiting.append(user)
                     look_up = user if is_a(user, _LOOK_UPS) else look_up
-        return next((role for use in uses if (role := self._role_at(name, *use, look_up))), "other")
+        roles = ((role, user) for node, user in uses if (role := self._role_at(name, node, user, look_up)))
+        role, user = next(roles, ("other", None))
+        return role if user is None or not role.startswith("norm_") or self._is_of_stack(user) else "other"
+
+    def _is_of_stack(self, norm: Node) -> bool:
+        """Whether a norm is one of the stack's, and not of an embedding, or of what is left out behind the stack."""
+        is_behind = any(norm in reached and norm is not start for start, reached in self.before)
+        return is_behind and norm not in self.left_out
 
     def _role_at(self, name: str, node: Node, user: Node, look_up: Node | None) -> str | None:
         """What a parameter, or what was made of it, is for an operation on data. look_up: where its rows are looked up

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from paper_checks.audit.compare import NOT_INDEPENDENT
-from paper_checks.audit.laws import SMALL
 from paper_checks.audit.look import pattern_of
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page, columns, grid
@@ -45,7 +44,7 @@ def title(audit: Audit) -> str:
     >>> depthlaw.audit(build, (1, 2), scheme="post-ln", measures=False)
     <Audit: TransformerEncoder of 1, 2 layers under adamw, compared with post-ln: 1 fault>
     """
-    number = len(_alike(audit.faults))
+    number = len(audit.faults)
     text = f"{number or 'no'} fault{'' if number == 1 else 's'}"
     built = type(audit.depths[-1].built.module).__name__
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
@@ -60,7 +59,9 @@ def show(page: Page, audit: Audit) -> None:
     """The whole audit: what is built, how it moves, the faults, and what to do next."""
     last = audit.depths[-1].built
     page.say(title(audit), "bold")
-    page.say(f"d_model {last.d_model}, called with {last.inputs.kind}", "dim")
+    of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""
+    given = "inputs of your own" if last.inputs.kind == "yours" else last.inputs.kind
+    page.say(f"d_model {last.d_model}, called with {given}{of}", "dim")
     page.show(_blocks(audit))
     for side, sublayers in last.sides.items():
         first, behind = sublayers[0].second_moment, sublayers[-1].second_moment
@@ -71,8 +72,8 @@ def show(page: Page, audit: Audit) -> None:
             "dim",
         )
     _show_updates(page, audit)
-    for number, faults in enumerate(groups := _alike(audit.faults), start=1):
-        _show_fault(page, number, faults, [_why(group) for group in groups[: number - 1]], len(last.sides) > 1)
+    for number, fault in enumerate(audit.faults, start=1):
+        _show_fault(page, number, fault, [before.why for before in audit.faults[: number - 1]], len(last.sides) > 1)
     for remark in _remarks([*audit.findings.remarks, *audit.remarks], has_sides=len(last.sides) > 1):
         page.say(f"Remark: {remark}.", "dim")
     for line, style in _ending(audit):
@@ -170,47 +171,17 @@ def _updates(audit: Audit) -> tuple[list[list[str] | None], str | None]:
 # ---------------------------------------------------------------- what is wrong
 
 
-def _alike(faults: Sequence[Fault]) -> list[list[Fault]]:
-    """Faults of one kind and side that say the same of several roles, together; so do factors that are read alike."""
-    groups: list[tuple[tuple[str, str | None, str], float, list[Fault]]] = []
-    for fault in faults:
-        before, _, after = fault.what.replace(f" {fault.role} ", " ").partition(": x ")
-        number, _, rest = after.partition(" ")
-        key, factor = (fault.kind, fault.side, f"{before} {rest}"), float(number or 1)
-        same = (own for other, of, own in groups if other == key and abs(math.log(factor / of)) < SMALL)
-        if (group := next(same, None)) is not None:
-            group.append(fault)
-        else:
-            groups.append((key, factor, [fault]))
-    return [group for *_, group in groups]
-
-
-def _show_fault(page: Page, number: int, faults: Sequence[Fault], whys: Sequence[str], has_sides: bool) -> None:
-    first = faults[0]
-    roles = [str(fault.role) for fault in faults]
-    what = first.what
-    if len(faults) > 1:
-        what = what.replace(f" {first.role} ", f" {', '.join(roles[:-1])} and {roles[-1]} ", 1)
-    side = f"{first.side}: " if has_sides and first.side else ""
-    page.say(f"{number}. {side}{what}", "bold red")
-    rows = []
-    if where := [name for fault in faults for name in fault.where]:
-        rows.append(("where:", ", ".join(_patterns(where))))
-    for word in ("found", "expected"):
-        texts = {role: getattr(fault, word) for role, fault in zip(roles, faults, strict=True)}
-        same = len(set(texts.values())) == 1
-        rows.append((f"{word}:", texts[roles[0]] if same else "; ".join(f"{r} {text}" for r, text in texts.items())))
-    if why := _why(faults):
-        rows.append(("why:", f"As in {whys.index(why) + 1}." if why in whys else why))
+def _show_fault(page: Page, number: int, fault: Fault, whys: Sequence[str], has_sides: bool) -> None:
+    side = f"{fault.side}: " if has_sides and fault.side else ""
+    page.say(f"{number}. {side}{fault.what}", "bold red")
+    rows = [("where:", ", ".join(_patterns(fault.where)))] if fault.where else []
+    rows += [("found:", fault.found), ("expected:", fault.expected)]
+    if fault.why:
+        rows.append(("why:", f"As in {whys.index(fault.why) + 1}." if fault.why in whys else fault.why))
     page.show(columns(rows, indent=3))
     page.say("   fix:")
-    lines = dict.fromkeys(line for fault in faults for line in fault.fix.splitlines())
-    for line in sorted(lines, key=lambda line: line.startswith("depthlaw.")):  # what does all at once comes last
+    for line in fault.fix.splitlines():
         page.say_where(f"     {line}")
-
-
-def _why(faults: Sequence[Fault]) -> str:
-    return faults[0].why
 
 
 def _patterns(names: Sequence[str]) -> list[str]:
@@ -269,8 +240,7 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
         if audit.nearest is not None:
             name, differences = audit.nearest.name, audit.nearest.differences
             if differences:
-                alike = dict.fromkeys(fault.what for fault in differences)
-                yield f"Beside {name}: {' '.join(alike)}", None
+                yield f"Beside {name}: {' '.join(dict.fromkeys(fault.what for fault in differences))}", None
             yield (
                 f'To have each norm, weight and scale compared, name what the model is to be, such as --{_kind(audit)} '
                 f'{name} (in Python {_kind(audit)}="{name}"); `depthlaw schemes` lists the names.'

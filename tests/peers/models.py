@@ -34,10 +34,12 @@ class Model:
 
     def faults(self) -> list[str]:
         try:
-            found = audit(self.build, self.layers, scheme=self.scheme, recipe=self.recipe, measures=False).faults
+            answer = audit(self.build, self.layers, scheme=self.scheme, recipe=self.recipe, measures=False)
         except ValueError as error:
             return [f"refused: {error}"]
-        return sorted({" ".join(filter(None, (fault.kind, fault.role, fault.side))) for fault in found})
+        return sorted(
+            {" ".join(filter(None, (fault.kind, fault.role, fault.side))) for fault in answer.findings.faults}
+        )
 
 
 def timm() -> Iterator[tuple[str, Model]]:

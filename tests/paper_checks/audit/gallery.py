@@ -170,6 +170,16 @@ def shared_layers(model: Any) -> None:
     model.stack.blocks = nn.ModuleList([blocks[0]] * len(blocks))
 
 
+def layers_in_turn(model: Any) -> None:
+    blocks = model.stack.blocks
+    model.stack.blocks = nn.ModuleList([*blocks[: len(blocks) // 2]] * 2)
+
+
+def copies_in_turn(model: Any) -> None:
+    blocks = model.stack.blocks
+    model.stack.blocks = nn.ModuleList(copy.deepcopy(blocks[number % 2]) for number in range(len(blocks)))
+
+
 def shared_ffn(model: Any) -> None:
     for block in model.stack.blocks:
         block.ffn.branch.down_proj.weight = model.stack.blocks[0].ffn.branch.down_proj.weight
@@ -360,6 +370,18 @@ _GPT2_FAULTS = (
         "A list of one layer times N: the layers are one and the same module.",
         "shared-layers",
         build=transformer(GPT_2, gpt_2, shared_layers),
+    ),
+    _gpt2(
+        "layers-in-turn",
+        "Half as many layers are made as are run: the whole stack is run twice.",
+        "shared-layers",
+        build=transformer(GPT_2, gpt_2, layers_in_turn),
+    ),
+    _gpt2(
+        "copies-in-turn",
+        "Two layers are made, and deep-copied in turn.",
+        "identical-layers",
+        build=transformer(GPT_2, gpt_2, copies_in_turn),
     ),
     _gpt2(
         "one-matrix-shared",

@@ -14,8 +14,8 @@ from tests.paper_checks.audit.transformer import Build, renamed
 
 
 def faults_of(build: Build, twin: Twin) -> Sequence[Fault]:
-    """What the audit says of a builder, by the claim of a twin."""
-    return audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, measures=False).faults
+    """What the audit says of a builder, by the claim of a twin and of each role by itself."""
+    return audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, measures=False).findings.faults
 
 
 def missed(planted: Planted, *, is_renamed: bool = False) -> str:

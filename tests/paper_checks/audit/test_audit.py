@@ -5,10 +5,10 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -22,8 +22,20 @@ from paper_checks.audit.updates import predicted, task_of
 from sims.optim import make
 from sims.stats import estimate
 from tests.command import depthlaw as run
-from tests.paper_checks.audit.gallery import GPT_2, TWINS, gpt_2, transformer
-from tests.paper_checks.audit.transformer import Sublayer, everywhere
+from tests.paper_checks.audit.gallery import (
+    BOTH,
+    CAIT,
+    DEEPNORM,
+    GAINED,
+    GPT_2,
+    TWINS,
+    deepnorm,
+    gpt_2,
+    two_gains,
+    two_sides,
+    xavier_scaled,
+)
+from tests.paper_checks.audit.transformer import Sublayer, everywhere, transformer
 
 MODELS = """
 import torch
@@ -65,6 +77,16 @@ class Odd(nn.Module):
 
 def odd(num_layers):
     return Odd()
+
+
+class Faulty(nn.TransformerEncoder):  # what is wrong with it has nothing to do with what it is given
+    def forward(self, src):
+        hidden = super().forward(src)
+        return self.head(hidden)
+
+
+def faulty(num_layers):
+    return Faulty(nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True), num_layers)
 
 
 class Loud(nn.TransformerEncoder):
@@ -295,13 +317,21 @@ def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.Mon
     assert told.returncode == 0, told.stderr
 
 
-def test_the_title_counts_the_faults_that_are_numbered_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Roles of which the same is said stand together, and count once."""
+def test_a_fault_of_several_roles_is_one_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the title, in the numbers below it, in Python and in the document; its roles have it each by itself."""
     monkeypatch.setenv("COLUMNS", "100")
     answer = audit(_fresh, (2, 4), recipe="gpt2", measures=False)
     first, *rest = str(answer).splitlines()
-    assert len(numbers := [line for line in rest if re.match(r"[0-9]+\. ", line)]) < len(answer.faults)
+    numbers = [line for line in rest if re.match(r"[0-9]+\. ", line)]
+    faults = answer.document()["faults"]
+    assert len(numbers) == len(answer.faults) == len(faults) < len(answer.findings.faults)
     assert f"compared with gpt2: {len(numbers)} faults" in first
+    (fault,) = (fault for fault in faults if fault["kind"] == "init-law")
+    assert fault["roles"] == ["out", "fc2"] and fault["role"] == "out, fc2"
+    assert "out and fc2 matrices" in fault["what"] and len(fault["where"]) == 8
+    by_role = {row["role"]: row["faults"] for row in (answer.role_row(role) for role in fault["roles"])}
+    assert {role: [len(own["where"]) for own in faults] for role, faults in by_role.items()} == {"out": [4], "fc2": [4]}
+    assert not {"what", "where", "found", "expected", "fix"} - set(by_role["out"][0])
 
 
 def test_without_a_claim_the_page_says_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,6 +353,34 @@ def test_tokens_that_start_at_another_scale_are_told() -> None:
     assert any("tokens start at different scales" in remark for remark in uneven.remarks) and not even.remarks
 
 
+class Looped(nn.Module):
+    """One pre-norm layer, run several times."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(128, 4, 256, 0.0, batch_first=True, norm_first=True)
+        self.norm, self.num_layers = nn.LayerNorm(128), num_layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.num_layers):
+            x = self.layer(x)
+        return self.norm(x)
+
+
+def test_a_prediction_that_misses_is_told() -> None:
+    """Of layers that share their matrices, whose parts of the update add up; and of no model that is as predicted."""
+    looped, right = (audit(build, (2, 6), num_seeds=4) for build in (Looped, TWINS["pre-ln"].build))
+    assert any("trust what is measured" in remark and "(update " in remark for remark in looped.remarks)
+    assert not right.remarks
+
+
+def test_initialise_says_what_a_shared_matrix_cannot_be() -> None:
+    told = depthlaw.initialise(Looped(3), scheme="mitchell")
+    names = {line.partition(" ")[0] for line in told.must_change}
+    assert names == {"layer.self_attn.out_proj.weight", "layer.linear2.weight"}
+    assert not depthlaw.initialise(Looped(3), scheme="gpt2").must_change
+
+
 REFUSED = {
     "": "MODULE:FACTORY, or --hf",
     "audited_models:build --hf gpt2": "and not both",
@@ -330,16 +388,17 @@ REFUSED = {
     "nothere:build": "there is no module nothere",
     "audited_models:nothere": "has no nothere",
     "audited_models:MODELS": "has no MODELS",
-    "audited_models:none": "returned a NoneType",
+    "audited_models:none": "returned something of type NoneType",
     "audited_models:broken": "RuntimeError: no such size",
     "audited_models:no_stream": "no residual stream",
-    "audited_models:resnet": "the stream of Sequential is 1 x 8 x 224 x 224, channels before places",
-    "audited_models:convnext": "the stream of Sequential is 1 x 8 x 56 x 56, channels before places",
+    "audited_models:resnet": "the stream of Sequential, which is 1 x 8 x 224 x 224, as in a convolutional network",
+    "audited_models:convnext": "the stream of Sequential, which is 1 x 8 x 56 x 56, as in a convolutional network",
     "audited_models:experts --scheme pre-ln": "as where one einsum multiplies experts by their router's weights",
     "audited_models:odd": "no input could be guessed for Odd.forward(a, b, c)",
+    "audited_models:faulty": "called with vectors it fails, AttributeError: 'Faulty' object has no attribute 'head'",
     "audited_models:build --input audited_models:number": "answered no tensor",
     "audited_models:build --input audited_models:failing": "--input failed: ZeroDivisionError",
-    "audited_models:build --input audited_models:too_wide": "does not take what --input gives",
+    "audited_models:build --input audited_models:too_wide": "called with what --input gives, TransformerEncoder fails",
     "audited_models:frozen": "all have requires_grad=False",
     "audited_models:build --scheme nosuch": "nosuch",
     "audited_models:build --recipe nosuch": "nosuch",
@@ -348,6 +407,7 @@ REFUSED = {
     "audited_models:build --layers 0": "whole number",
     "audited_models:build --width 64": "--width is of --hf",
     "--hf nosuchmodel": "nosuchmodel",
+    "--hf swin": "has its layers in stages",
     "--hf nothere.json": "cannot read",
     "--hf list.json": "it has no model_type",
     "--hf types.json": "expected int",
@@ -379,6 +439,90 @@ def test_an_input_of_ones_own() -> None:
         )
     )
     assert json.loads(result.stdout)["input"] == "yours"
+
+
+class Batch(NamedTuple):
+    ids: torch.Tensor
+    length: int = 8
+
+
+@dataclass
+class Bag:
+    ids: torch.Tensor
+
+
+class Read(nn.Module):
+    """A model of token ids that lie in what it is called with. read: where."""
+
+    def __init__(self, num_layers: int, read: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.read, self.embedding, self.stack = read, nn.Embedding(64, 32), _fresh(num_layers)
+
+    def answer(self, given: Any) -> dict[str, Any]:
+        return {"loss": None, "hidden": [self.stack(self.embedding(self.read(given)))]}
+
+
+class Fed(Read):
+    def forward(self, batch: Any) -> dict[str, Any]:
+        return self.answer(batch)
+
+
+class FedByPlace(Read):
+    def forward(self, *batch: Any) -> dict[str, Any]:
+        return self.answer(batch[0])
+
+
+class FedByName(Read):
+    def forward(self, **batch: Any) -> dict[str, Any]:
+        return self.answer(batch)
+
+
+_IDS = torch.arange(2, 10)[None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "read", "name"),
+    [
+        (Fed, {"batch": {"ids": _IDS, "length": 8}}, lambda batch: batch["ids"], "batch.ids"),
+        (Fed, {"ids": _IDS}, lambda batch: batch["ids"], "batch.ids"),
+        (Fed, [{"parts": [None, (_IDS,)]}], lambda batch: batch["parts"][1][0], "batch.parts.1.0"),
+        (Fed, [Batch(_IDS)], lambda batch: batch.ids[:, : batch.length], "batch.0"),
+        (Fed, Bag(_IDS), lambda batch: batch.ids, "batch.ids"),
+        (FedByPlace, [_IDS], lambda ids: ids, "input 0"),
+        (FedByName, {"ids": _IDS}, lambda batch: batch["ids"], "ids"),
+    ],
+)
+def test_an_input_may_be_of_any_shape(kind: type[Read], answer: Any, read: Callable, name: str) -> None:
+    told = audit(lambda n: kind(n, read), (1, 2), scheme="post-ln", inputs=lambda _: answer, num_seeds=1)
+    assert list(told.depths[0].built.inputs.data) == [name]
+    assert not told.faults and told.exponent("update") is not None
+
+
+class Telling(nn.Module):
+    """A model that answers its loss and all its hidden states before its logits."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+        self.layers, self.head = _fresh(num_layers).layers, nn.Linear(32, 8)
+
+    def forward(self, src: torch.Tensor) -> tuple[Any, ...]:
+        states = [src]
+        for layer in self.layers:
+            states.append(layer(states[-1]))
+        return states[-1].square().mean(), states, self.head(states[-1])
+
+
+@pytest.mark.parametrize("part", [slice(0, 3), slice(0, 2)])
+def test_what_a_model_answers_besides_is_passed_over(part: slice) -> None:
+    """The logits are read, or without them the last of the hidden states."""
+
+    def build(num_layers: int) -> nn.Module:
+        model = Telling(num_layers)
+        model.register_forward_hook(lambda _, __, answer: answer[part])
+        return model
+
+    answer = audit(build, (2,), scheme="post-ln", num_seeds=1)
+    assert len(answer.depths[0].built.sublayers) == 4 and not answer.faults
 
 
 def test_what_a_model_prints_is_no_part_of_the_answer() -> None:
@@ -544,11 +688,25 @@ WORDS: list[tuple[str, Gain | None, list[str]]] = [
         lambda n, at: (2 * (n + 1 - at)) ** -0.5,
         ["The fc2 matrices follow mitchell's law, but the layer's index is counted from the last layer."],
     ),
-    ("mitchell", RIGHT["gpt2"], ["The fc2 matrices are scaled by the number of layers, and mitchell's are not."]),
+    (
+        "mitchell",
+        RIGHT["gpt2"],
+        ["The fc2 matrices are scaled by the number of layers, and mitchell's by the layer's index."],
+    ),
     (
         "gpt2",
         lambda n, at: (2 * n) ** -0.5 if at < n else 1.0,
         ["Some fc2 matrices start at another scale than the rest: layer 2 of 2, layer 4 of 4, layer 8 of 8."],
+    ),
+    (
+        "gpt2",
+        RIGHT["mitchell"],
+        ["The fc2 matrices are scaled by the layer's index, and gpt2's by the number of layers."],
+    ),
+    (
+        "gpt2",
+        lambda n, at: 24**-0.5,
+        ["The fc2 matrices start at the same scale at every depth, which is gpt2's at about 12 layers."],
     ),
     (
         "gpt2",
@@ -670,6 +828,72 @@ def test_copies_add_up_where_it_is_measured(is_pre: bool, monkeypatch: pytest.Mo
     assert unmeasured.what == "Layers start as copies of one another."
 
 
+_OF_TWO = "of an encoder-decoder's "
+
+
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        (lambda at: 24**0.25, "is the same at every depth, that of 12 layers."),
+        (lambda at: 1.1, "is the same at every depth."),
+        (lambda at: two_sides(replace(at, side="encoder")), f"is that {_OF_TWO}encoder, and this has one side."),
+        (lambda at: two_sides(replace(at, side="decoder")), f"is that {_OF_TWO}decoder, and this has one side."),
+        (lambda at: at.num_layers**0.25, "is that of half as many layers."),
+        (lambda at: (4 * at.num_layers) ** 0.25, "is that of twice as many layers."),
+        (lambda at: (2 * at.num_layers) ** 0.75, "goes as N^0.75, and deepnorm's as N^0.25."),
+    ],
+)
+def test_a_residual_weight_of_another_law_is_named(weight: Callable[[Any], float], says: str) -> None:
+    shape = replace(DEEPNORM, residual_weight=weight)
+    (fault,) = audit(transformer(shape, deepnorm), (2, 4), scheme="deepnorm", measures=False).faults
+    assert (fault.kind, fault.what) == ("residual-weight", f"The residual weight {says}")
+
+
+def test_a_residual_weight_of_the_other_side_is_named() -> None:
+    """Both sides have the encoder's constants."""
+    shape = replace(BOTH, d_model=64, ffn_width=256, residual_weight=lambda at: two_sides(replace(at, side="encoder")))
+    build = transformer(shape, xavier_scaled(lambda at: two_gains(replace(at, side="encoder")), *GAINED))
+    faults = audit(build, (2, 8), scheme="deepnorm", measures=False).faults
+    assert {fault.side for fault in faults} == {"decoder"}
+    assert [fault.what for fault in faults] == [
+        "The residual weight is that of the encoder, and this is the decoder.",
+        "The v, out, cross_v, cross_out, fc1 and fc2 matrices follow the law of the encoder, and this is the decoder.",
+    ]
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_gains_of_an_encoder_decoder_are_named_in_a_single_stack(side: str) -> None:
+    shape = replace(DEEPNORM, d_model=64, ffn_width=256)
+    build = transformer(shape, xavier_scaled(lambda at: two_gains(replace(at, side=side)), *GAINED))
+    (fault,) = audit(build, (2, 4, 8), scheme="deepnorm", measures=False).faults
+    law = f"the law {_OF_TWO}{side}, and this has one side"
+    assert fault.what == f"The v, out, fc1 and fc2 matrices follow {law}."
+
+
+@pytest.mark.parametrize(
+    ("model", "claim", "clause"),
+    [
+        ("rule lost", {"recipe": "gpt2"}, "mended it grows more, as gpt2 does"),
+        ("alpha of 12 layers", {"scheme": "deepnorm"}, "what it should be at 12, x "),
+        ("layer scale", {"scheme": "pre-ln"}, "what it should be, at any depth"),
+    ],
+)
+def test_a_fault_says_how_far_the_update_is_from_what_it_should_be(
+    model: str, claim: dict[str, Any], clause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where the update is right to grow more, that the fault is another one than its growth."""
+    monkeypatch.setattr("paper_checks.audit.audit.FAR", (12, 48))
+    build = {
+        "rule lost": transformer(GPT_2, lambda matrix: 0.02),
+        "alpha of 12 layers": transformer(replace(DEEPNORM, residual_weight=lambda at: 24**0.25), deepnorm),
+        "layer scale": transformer(CAIT, lambda matrix: 0.02),
+    }[model]
+    answer = audit(build, (2, 4), num_seeds=1, optimizer="sgd" if model[0] == "a" else "adamw", **claim)
+    (fault,) = answer.faults
+    assert clause in fault.why
+    assert ("mended it grows more" in fault.why) == (model == "rule lost")
+
+
 def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
     """Queries and keys at half their scale, in a fused matrix: the fixes, run as they are printed, leave nothing."""
 
@@ -681,18 +905,28 @@ def test_a_fix_touches_the_rows_of_its_role_alone() -> None:
                 weight[:64] /= num_layers
         values = [weight[64:].clone() for weight in fused]
         for fix in fixes:
-            line = fix.splitlines()[0]
             for at in range(num_layers):
-                exec(line.replace(f"layers.{num_layers - 1}.", f"layers.{at}."), {"torch": torch, "model": model})
+                exec(fix.replace(f"layers.{num_layers - 1}.", f"layers.{at}."), {"torch": torch, "model": model})
         assert all(torch.equal(value, weight[64:]) for value, weight in zip(values, fused, strict=True))
         return model
 
     found = audit(build, (2, 4), scheme="post-ln", measures=False).faults
-    assert [fault.role for fault in found] == ["q", "k"]
-    fixes = [fault.fix for fault in found]
+    assert [fault.roles for fault in found] == [("q", "k")]
+    fixes = [line for line in found[0].fix.splitlines() if "get_parameter" in line]
     mended = audit(lambda n: build(n, [fix.replace("layers.3.", f"layers.{n - 1}.") for fix in fixes]), (2, 4),
                    scheme="post-ln", measures=False)  # fmt: skip
     assert not mended.faults
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("gpt2", "gpt2"), ("bert", "bert"), ("qwen3", "qwen-3"), ("gpt_neox", None)]
+)
+def test_a_model_of_hugging_face_is_compared_with_its_own_recipe(name: str, recipe: str | None) -> None:
+    """GPT-NeoX is none: its authors' code starts otherwise than the port."""
+    pytest.importorskip("transformers")
+    build, own = hugging_face(name, 64)
+    assert own == recipe
+    assert not audit(build, (2, 4), recipe=own, measures=False).faults
 
 
 def test_normalised_queries_and_keys_are_a_remark_beside_a_scheme() -> None:
@@ -736,6 +970,31 @@ def test_a_stream_that_stays_is_not_said_to_explode() -> None:
     for weight in (lambda n: 1.0, lambda n: 1 + 1 / n):
         answer = audit(lambda n, of=weight: _Weighted(n, of(n)), (2, 4), measures=False)
         assert not any("grows" in remark for remark in answer.remarks)
+
+
+class _Normless(nn.Module):
+    """FFNs on a stream without norms, whose branches grow with it, or are bounded by tanh."""
+
+    def __init__(self, num_layers: int, activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.activation = activation
+        self.ups = nn.ModuleList(nn.Linear(64, 64) for _ in range(num_layers))
+        self.downs = nn.ModuleList(nn.Linear(64, 64) for _ in range(num_layers))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=1 / 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for up, down in zip(self.ups, self.downs, strict=True):
+            x = x + down(self.activation(up(x)))
+        return x
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("layers", [(2, 4), (4, 16)])
+def test_a_stream_without_norms_explodes_where_its_branches_grow_with_it(layers: tuple[int, ...], seed: int) -> None:
+    for activation, explodes in ((torch.relu, True), (nn.functional.gelu, True), (torch.tanh, False)):
+        answer = audit(lambda n, of=activation: _Normless(n, of), layers, measures=False, seed=seed)
+        assert any("the stream grows with every layer" in remark for remark in answer.remarks) == explodes
 
 
 def test_layers_may_be_one_number() -> None:

@@ -711,7 +711,10 @@ def test_streams_side_by_side_are_refused() -> None:
     [
         (nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)), "no residual stream"),
         (nn.Tanh(), "depends on no parameter"),
-        (nn.Bilinear(3, 4, 5), "no input could be guessed for Bilinear"),
+        (
+            nn.Bilinear(3, 4, 5),
+            "Bilinear.forward.input1, input2.: called with .* it fails, RuntimeError: .*give --input",
+        ),
     ],
 )
 def test_what_is_no_transformer_is_refused_in_one_line(module: nn.Module, message: str) -> None:
@@ -915,10 +918,11 @@ class ClassAttention(nn.Module):
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.token = nn.Parameter(torch.randn(1, 1, D))
         self.attention = nn.MultiheadAttention(D, HEADS, batch_first=True)
-        self.norm, self.has_token = nn.LayerNorm(D), has_token
+        self.norm, self.read_norm, self.has_token = nn.LayerNorm(D), nn.LayerNorm(D), has_token
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         u = torch.cat([self.token, self.layers(x)], 1)
+        u = self.read_norm(u) if self.has_token else u
         read = self.attention(u[:, :1], u, u, need_weights=False)[0]
         return self.norm(self.token + read if self.has_token else read)
 
@@ -930,3 +934,14 @@ def test_a_learned_token_behind_the_stream_is_left_out_and_told(has_token: bool)
     (line,) = built.unread
     assert ("behind the last sublayer a learned token reads the stream" in line) == has_token
     assert built.final["encoder"] == has_token
+    assert built.others["norm.weight"] == "norm_gain"
+    assert not has_token or built.others["read_norm.weight"] == "other"
+
+
+@pytest.mark.parametrize("name", ["bert", "bart"])
+def test_norms_of_an_embedding_are_none_of_the_stack(name: str) -> None:
+    """Of which the prediction knows: the stacks of BERT and BART begin behind the norms of their embeddings."""
+    built = read(builders.hugging_face(name, 32)[0](2))
+    names = [name for name, _ in built.module.named_parameters() if "norm" in name.lower()]
+    of_stack = {name for name in names if "emb" not in name}
+    assert {name for name, role in built.others.items() if role.startswith("norm_")} == of_stack != set(names)
