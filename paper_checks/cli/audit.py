@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,7 @@ def run(
     plot: Path | None = option(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
+    scheduler: str | None = options.SCHEDULER,
     as_json: bool = options.JSON,
 ) -> None:
     """Audit a model: does it do what it says, and which of its parameters break at depth?
@@ -65,7 +67,9 @@ def run(
     that pass tells its residual streams, norms and the role of each matrix,
     whatever its classes and parameters are called. That is compared with a
     scheme or recipe, and the update of one optimizer step is measured and
-    predicted, role by role. Exit 1: there are faults.
+    predicted, role by role. With --scheduler, depths and seeds are measured
+    side by side on the workers of a Dask cluster, which import MODULE from the
+    folder that it is in here. Exit 1: there are faults.
     """
     if (factory is None) == (hf is None):
         raise BadInputError("give MODULE:FACTORY, or --hf NAME, and not both; such as: depthlaw audit --hf gpt2")
@@ -78,8 +82,8 @@ def run(
         with refusing("--recipe"):
             recipe_named(recipe)
 
-    from paper_checks.audit.audit import audit
-    from paper_checks.audit.builders import hugging_face, named
+    from paper_checks.audit.audit import Elsewhere, audit
+    from paper_checks.audit.builders import Sent, hugging_face, load_there, named
     from paper_checks.audit.text import show
 
     with refusing(), redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
@@ -89,7 +93,19 @@ def run(
         else:
             build = named(factory or "", "MODULE:FACTORY")
         give = None if inputs is None else named(inputs, "--input")
-        with progress(is_alive=True) as tell:
+        with ExitStack() as stack:
+            elsewhere = None
+            if scheduler is not None:
+                from sims.cluster import Cluster
+
+                load = partial(
+                    load_there,
+                    None if factory is None else Sent.of(factory, "MODULE:FACTORY"),
+                    None if hf is None else (str(Path(hf).resolve()) if hf.endswith(".json") else hf, width),
+                    None if inputs is None else Sent.of(inputs, "--input"),
+                )
+                elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
+            tell = stack.enter_context(progress(is_alive=True))
             answer = audit(
                 build,
                 layers,
@@ -99,6 +115,7 @@ def run(
                 inputs=give,
                 num_seeds=seeds,
                 seed=seed,
+                elsewhere=elsewhere,
                 advance=tell,
             )
     if plot is not None:
