@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,19 +52,16 @@ class DaskCluster:
                 env=os.environ | {"PYTHONPATH": path} | self.environment | environment,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,
             )
         self.processes.append(process)
         return process
 
     def close(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
         for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            with suppress(ProcessLookupError):  # its session: a nanny has a child
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @contextmanager

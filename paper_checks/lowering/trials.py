@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from sims.training.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
-_TWO_MOMENTS = ("adam", "adamw", "lamb")
+_COPIES: Mapping[str, int] = {
+    **{"sgd": 4, "adafactor": 5, "momentum": 5, "rmsprop": 5, "muon": 5, "adam": 6, "adamw": 6, "signsgd": 6},
+    **{"muon+adamw": 6, "lion": 7, "sophia": 7, "lars": 8, "lamb": 12},
+}
+"""How often the size of all weights is held at the peak of a step: weights, gradients as they come and in a row, what
+the optimizer keeps, and what it computes meanwhile. Counted tensor by tensor, which a test repeats."""
 
 
 class Shape(NamedTuple):
@@ -236,8 +241,9 @@ def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[Sub
 
 
 def least_bytes(trial: Trial) -> int:
-    """What its training takes at its peak, and not less than that: weights, their gradients, what the optimizer keeps
-    (or, as much, the copy in float64 in which the update is measured), and the graph of one batch."""
+    """What its training takes at its peak, and not less than that: weights, gradients, what the optimizer holds, the
+    logits, and the graph of one batch as ``measure`` has it: of long sequences, whose scores are not kept here, twice
+    as much as it takes."""
     from sims.ensemble import bytes_of_member
     from sims.training.data import load
 
@@ -245,11 +251,12 @@ def least_bytes(trial: Trial) -> int:
     data = load(config.data)
     model = replace(config.model, num_outputs=data.num_classes, vocab_size=data.vocab_size)
     num_tokens = max(data.num_positions, data.num_decoder_positions)
-    num_copies = 4 if trial.optimizer in _TWO_MOMENTS else 3
+    num_copies = _COPIES[trial.optimizer]
     itemsize = 8 if trial.precision == "float64" else 4
+    of_logits = 3 * itemsize * trial.batch_size * num_tokens * data.num_classes
     if trial.precision == "bfloat16":  # of what is multiplied, not of the weights
         itemsize, num_copies = 2, 2 * num_copies
-    return bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
+    return of_logits + bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
 
 
 def check_memory(trials: Iterable[Trial], free: int, where: str) -> int:
