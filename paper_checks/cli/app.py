@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -193,7 +194,8 @@ def _stopped() -> int:
 
 def _drop_output() -> None:
     """What is still buffered cannot be written; without this the interpreter would try again on its way out."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # where it is no file, nothing is
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str, code: int = _REFUSED) -> int:

@@ -6,20 +6,25 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
 from paper_checks.audit.builders import Sent, load_there, named
+from paper_checks.system.places import ROOT
 from sims.cluster import Cluster
 from sims.records import record
-from tests.command import depthlaw, document, refusal
+from sims.training import sweep
+from tests.command import DEPTHLAW, depthlaw, document, refusal
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 
 MEASURE = [
@@ -49,8 +54,6 @@ TRAIN = [
     "3",
     "--batch",
     "2",
-    "--tokens",
-    "8",
 ]
 MODEL = """
 from torch import nn
@@ -103,6 +106,7 @@ def test_measuring_goes_on_from_here_to_there_and_back_and_gives_the_same_number
     equal({**further, "record": None}, {**serial, "record": None}, 1e-6)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_measures_loses_no_seed(tmp_path: Path) -> None:
     path, is_over = tmp_path / "record.jsonl", threading.Event()
     with dask_cluster(tmp_path / "dask", 2) as started:
@@ -129,11 +133,31 @@ def test_a_worker_that_is_killed_while_it_measures_loses_no_seed(tmp_path: Path)
     equal({**found, "record": None}, document(*asked, "--no-keep"), 1e-6)
 
 
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_has_come_from_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    asked = [*MEASURE, "--sublayers", "16,32,200", "--width", "128", "--seeds", "64", "--record", str(path)]
+    with dask_cluster(tmp_path / "dask", 2) as started:
+        command = [str(DEPTHLAW), *asked, "--scheduler", started.address]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment) as child:
+            while not path.exists() or not path.read_bytes():
+                assert child.poll() is None
+                time.sleep(0.01)
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, out) == (130, "")
+    says = f"depthlaw: interrupted, stopping; what was finished is in {path}, and the same command goes on from there\n"
+    assert err == says
+    assert sum(len(run.seeds) for run in record.read(path)) < 3 * 64
+
+
 def test_training_on_a_cluster_is_training_here(
     two: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text of one's own is looked for where the command stands, and not where a worker does."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "pool", lambda num_workers: ThreadPoolExecutor(1))
     Path("own.txt").write_text(" ".join(str(number * number) for number in range(10_000)), encoding="utf-8")
     asked = [*TRAIN, "--text", "own.txt"]
     document(*asked, "--store", "mine.sqlite", "--seeds", "1", "--workers", "1")
@@ -143,7 +167,7 @@ def test_training_on_a_cluster_is_training_here(
     for one, other in zip(found["runs"], serial["runs"], strict=True):
         assert one["config"] == other["config"]
         equal({**one["result"], "seconds": 0}, {**other["result"], "seconds": 0}, 1e-4)  # of float32
-    refused = refusal(*asked, "--store", "mine.sqlite", "--batch", "1000000000", "--scheduler", two.address)
+    refused = refusal(*asked, "--store", "mine.sqlite", "--batch", "1000000", "--scheduler", two.address)
     assert "GiB are free for a worker of tcp://" in refused
 
 
@@ -185,9 +209,7 @@ def test_what_a_worker_cannot_import_is_told(two: DaskCluster, tmp_path: Path, m
     on_a_worker = r"^on the worker \S+, MODULE:FACTORY: "
     with Cluster(two.address) as cluster:
         in_folder(tmp_path, 24)
-        with pytest.raises(
-            ValueError, match=rf"{on_a_worker}the file of own_model is another one \(allowed: the one th"
-        ):
+        with pytest.raises(ValueError, match=rf"{on_a_worker}the file of own_model is another one "):
             cluster.submit(load_there, sent, None, None).result()
         elsewhere = replace(sent, folder=str(tmp_path / "nowhere"), text="not_there:build")
         says = rf"{on_a_worker}there is no module not_there \(in {tmp_path}/nowhere or installed\)$"
