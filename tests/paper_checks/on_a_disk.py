@@ -17,23 +17,9 @@ from typing import Any
 from sims.training import sweep
 from tests.command import depthlaw
 
-MEASURE = ["measure", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2,4", "--width", "16"]
-TRAIN = [
-    "train",
-    "--scheme",
-    "pre-ln",
-    "--layers",
-    "1",
-    "--width",
-    "8",
-    "--learning-rate",
-    "1e-2",
-    "--steps",
-    "3",
-    "--batch",
-    "2",
-]
-EXPERIMENT = ["experiment", "own-row", "--workers", "1"]
+MEASURE = ("measure", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2,4", "--width", "16")
+TRAIN = ("train", "--scheme", "pre-ln", "--layers", "1", "--width", "8", "--learning-rate", "1e-2", "--steps", "3")
+EXPERIMENT = ("experiment", "own-row", "--workers", "1")
 
 
 def main(folder: Path, *, is_mounted: bool) -> None:
@@ -48,10 +34,10 @@ def main(folder: Path, *, is_mounted: bool) -> None:
         answer = depthlaw(*map(str, arguments))
         told[name] = {"code": answer.returncode, "out": answer.stdout, "err": answer.stderr}
 
-    def fill() -> None:
+    def fill(most: int) -> None:
+        """most: bytes of a file that it is about."""
         if not is_mounted:
-            size = max(record.stat().st_size, store.stat().st_size)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
             return
         with filler.open("ab", buffering=0) as file:
             for size in (4096, 1):
@@ -64,9 +50,11 @@ def main(folder: Path, *, is_mounted: bool) -> None:
     ask("measured", *MEASURE, "--seeds", 2, "--record", record)
     ask("trained", *train, "--seeds", 1)
     before = record.read_bytes()
-    fill()
+    fill(record.stat().st_size)
     ask("measure, full", *MEASURE, "--seeds", 40, "--record", record)
+    fill(store.stat().st_size)
     ask("train, full", *train, "--seeds", 24)
+    fill(100)
     ask("plot, full", *MEASURE, "--seeds", 2, "--record", record, "--plot", folder / "it.svg")
     told["kept"] = record.read_bytes().startswith(before)
     told["left"] = sorted(path.name for path in folder.iterdir() if path != filler)

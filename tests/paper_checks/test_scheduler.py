@@ -27,19 +27,8 @@ from sims.training import sweep
 from tests.command import DEPTHLAW, depthlaw, document, refusal
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 
-MEASURE = [
-    "measure",
-    "--scheme",
-    "pre-ln",
-    "--optimizer",
-    "adam",
-    "--sublayers",
-    "2,4",
-    "--width",
-    "32",
-    "--dtype",
-    "float64",
-]
+_STACK = ("--scheme", "pre-ln", "--optimizer", "adam", "--sublayers", "2,4", "--width", "32")
+MEASURE = ["measure", *_STACK, "--dtype", "float64"]
 TRAIN = [
     "train",
     "--scheme",
@@ -48,12 +37,10 @@ TRAIN = [
     "1",
     "--width",
     "8",
-    "--learning-rate",
-    "1e-2",
     "--steps",
     "3",
-    "--batch",
-    "2",
+    "--learning-rate",
+    "1e-2",
 ]
 MODEL = """
 from torch import nn
