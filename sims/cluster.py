@@ -91,10 +91,11 @@ class Cluster(Executor):
         for worker, answer in answers.items():
             if isinstance(answer, OSError):  # it has just gone
                 continue
-            if isinstance(answer, ImportError):
-                raise ValueError(f"the worker {worker} cannot load depthlaw: {answer} (allowed: install it there)")
             if isinstance(answer, Exception):
-                raise ValueError(f"the worker {worker} does not answer: {type(answer).__name__}: {answer}")
+                said = " ".join(str(answer).split())
+                raise ValueError(
+                    f"the worker {worker} cannot load depthlaw: {said} (allowed: this checkout, installed there)"
+                )
             if odd := difference(answer["versions"]):
                 raise ValueError(f"the worker {worker} {odd}")
             told.append(answer | {"address": worker})

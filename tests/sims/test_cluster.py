@@ -186,6 +186,15 @@ def test_a_worker_of_another_version_is_refused_when_it_is_there_and_when_it_joi
             Cluster(started.address)
 
 
+def test_a_worker_without_depthlaw_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sims'] = None\n", encoding="utf-8")
+    says = r"^the worker tcp://\S+ cannot load depthlaw: .*No module named 'sims\.cluster'.* \(allowed: this checkout, "
+    with dask_cluster(tmp_path / "dask", 0) as started:
+        started.add_worker(PYTHONPATH=str(tmp_path))
+        with pytest.raises(ValueError, match=says):
+            Cluster(started.address)
+
+
 def test_other_code_is_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     own = clusters.versions()
     assert own["depthlaw"] and len(own["code"]) == 12
