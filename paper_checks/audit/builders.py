@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from torch import nn
 
@@ -77,30 +76,31 @@ def named(text: str, option: str, folder: str | None = None) -> Callable[..., An
 
 _PACKAGES = ("paper_checks", "sims", "theory")
 _importing = threading.Lock()
+_audits: set[str] = set()
+"""For which a worker has imported."""
 
 
 @dataclass(frozen=True)
 class Sent:
     """A function of the user's own, MODULE:NAME, for workers: code is not sent, they import it from the same folder.
 
-    digests: of the files of the user's own that are loaded here, by module; those of a worker must be the same. id: of
-    this audit; a worker imports anew for each, so that an edited file is not run as it was before.
+    digests: of the files of the user's own that are loaded here, by module; those of a worker must be the same. audit:
+    a name of this audit; a worker imports anew for each, so that an edited file is not run as it was before.
     """
 
     text: str
     option: str
     folder: str
     digests: tuple[tuple[str, str], ...]
-    id: str
+    audit: str
 
     @classmethod
-    def of(cls, text: str, option: str) -> Sent:
+    def of(cls, text: str, option: str, audit: str) -> Sent:
         """Of a function that ``named`` has imported."""
-        top = Path(
-            getattr(sys.modules[text.partition(":")[0].partition(".")[0]], "__file__", None) or Path("here").resolve()
-        )
+        file = getattr(sys.modules[text.partition(":")[0].partition(".")[0]], "__file__", None)
+        top = Path.cwd() / "any" if file is None else Path(file)  # a folder of modules has no file
         folder = str((top.parent if top.name == "__init__.py" else top).parent)
-        return cls(text, option, folder, tuple(sorted(_digests(_own_files(folder)).items())), uuid4().hex)
+        return cls(text, option, folder, tuple(sorted(_digests(_own_files(folder)).items())), audit)
 
     def load(self) -> Callable[..., Any]:
         """In a worker. ValueError, in one line, where it cannot be imported there, or from other files."""
@@ -113,8 +113,9 @@ class Sent:
 
 @lru_cache(maxsize=2)
 def _imported(sent: Sent) -> Callable[..., Any]:
-    for name in _own_files(sent.folder):
+    for name in () if sent.audit in _audits else _own_files(sent.folder):
         del sys.modules[name]
+    _audits.add(sent.audit)
     importlib.invalidate_caches()
     function = named(sent.text, sent.option, sent.folder)
     here = _digests({name: file for name, file in _files().items() if name in dict(sent.digests)})

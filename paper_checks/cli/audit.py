@@ -7,6 +7,7 @@ from contextlib import ExitStack, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from paper_checks.cli import options
 from paper_checks.cli.options import MORE, BadInputError, argument, option, refusing
@@ -98,11 +99,12 @@ def run(
             if scheduler is not None:
                 from sims.cluster import Cluster
 
+                audit_name = uuid4().hex
                 load = partial(
                     load_there,
-                    None if factory is None else Sent.of(factory, "MODULE:FACTORY"),
+                    None if factory is None else Sent.of(factory, "MODULE:FACTORY", audit_name),
                     None if hf is None else (str(Path(hf).resolve()) if hf.endswith(".json") else hf, width),
-                    None if inputs is None else Sent.of(inputs, "--input"),
+                    None if inputs is None else Sent.of(inputs, "--input", audit_name),
                 )
                 elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
             tell = stack.enter_context(progress(is_alive=True))

@@ -43,12 +43,22 @@ TRAIN = [
     "1e-2",
 ]
 MODEL = """
+import torch
 from torch import nn
 
 
 def build(num_layers):
     layer = nn.TransformerEncoderLayer(WIDTH, 4, 64, norm_first=True, batch_first=True)
-    return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
+    return Own(layer, num_layers, enable_nested_tensor=False)
+
+
+class Own(nn.TransformerEncoder):
+    pass
+
+
+def give(model):
+    assert isinstance(model, Own), "the module was imported twice"
+    return torch.randn(1, 5, WIDTH, generator=torch.Generator().manual_seed(0))
 """
 
 
@@ -162,11 +172,14 @@ def in_folder(folder: Path, width: int) -> None:
     (folder / "own_model.py").write_text(MODEL.replace("WIDTH", str(width)), encoding="utf-8")
 
 
+_ASKED = ("--layers", "1,2", "--seeds", "3", "--input", "own_model:give")
+
+
 def audited(*arguments: str) -> dict[str, Any]:
     """In this process the module is imported anew, as in a shell."""
     sys.modules.pop("own_model", None)
     importlib.invalidate_caches()
-    result = depthlaw("audit", "own_model:build", "--layers", "1,2", "--seeds", "3", "--json", *arguments)
+    result = depthlaw("audit", "own_model:build", *_ASKED, "--json", *arguments)
     assert (result.returncode, result.stderr) == (1, "")
     return json.loads(result.stdout)
 
@@ -191,14 +204,14 @@ def test_what_a_worker_cannot_import_is_told(two: DaskCluster, tmp_path: Path, m
     sys.modules.pop("own_model", None)
     in_folder(tmp_path, 16)
     named("own_model:build", "MODULE:FACTORY")
-    sent = Sent.of("own_model:build", "MODULE:FACTORY")
+    sent = Sent.of("own_model:build", "MODULE:FACTORY", "an audit")
     assert sent.folder == str(tmp_path) and [name for name, _ in sent.digests] == ["own_model"]
     on_a_worker = r"^on the worker \S+, MODULE:FACTORY: "
     with Cluster(two.address) as cluster:
         in_folder(tmp_path, 24)
         with pytest.raises(ValueError, match=rf"{on_a_worker}the file of own_model is another one "):
             cluster.submit(load_there, sent, None, None).result()
-        elsewhere = replace(sent, folder=str(tmp_path / "nowhere"), text="not_there:build")
+        elsewhere = replace(sent, audit="another", folder=str(tmp_path / "nowhere"), text="not_there:build")
         says = rf"{on_a_worker}there is no module not_there \(in {tmp_path}/nowhere or installed\)$"
         with pytest.raises(ValueError, match=says):
             cluster.submit(load_there, elsewhere, None, None).result()
