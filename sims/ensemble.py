@@ -242,11 +242,11 @@ without it.
 """
 
 
-def members_at_once(bytes_each: int, device: torch.device | str, what: str) -> int:
-    """The number of members that fit into memory. NotEnoughMemoryError if not even one does; it says what was asked for
-    and what is there.
+def members_at_once(bytes_each: int, device: torch.device | str, what: str, free: int | None = None) -> int:
+    """The number of members that fit into memory: of this machine or, in so many free bytes, of another one.
+    NotEnoughMemoryError if not even one does; it says what was asked for and what is there.
     """
-    free = available_bytes(device)
+    free = available_bytes(device) if free is None else free
     if bytes_each > MOST * free:
         raise NotEnoughMemoryError(
             f"one network of {what} needs {_gibibytes(bytes_each)}; {_gibibytes(free)} are free on {device}, of which "

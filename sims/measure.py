@@ -22,9 +22,10 @@ import gc
 import math
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -128,45 +129,81 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device == "cuda" else device
 
 
-def run(
-    question: Question, seeds: Sequence[int], advance: Callable[[float], None] = lambda _: None
-) -> Iterator[Result]:
-    """Measure the networks of these seeds, and yield a result for as many of them at once as memory holds.
+@dataclass(frozen=True)
+class Part:
+    """Seeds of a question that are measured at once. unreliable: what rounding decides, None where these seeds have to
+    tell it: they are the first."""
 
-    advance: told how many seeds' work was done, in fractions.
+    question: Question
+    seeds: Sequence[int]
+    unreliable: Mapping[str, float] | None = None
+
+    def measured(self, advance: Callable[[float], None] = lambda _: None, most_threads: int | None = None) -> Result:
+        """most_threads: on a CPU; left out, as many as cores."""
+        measure = partial(_measure, most_threads=most_threads)
+        if self.unreliable is None:
+            return _probe(self.question, self.seeds, advance, measure)
+        result = measure(self.question, self.seeds, advance)
+        return _without(result, self.unreliable)
+
+
+def first_part(question: Question, seeds: Sequence[int], free: int | None = None) -> tuple[Part, int]:
+    """The seeds that tell what rounding decides, and how many are measured at once behind them. free: bytes, where it
+    is not this process that measures.
 
     NotEnoughMemoryError where not one fits, even when the backward pass computes again what it did not keep.
     """
     if not seeds:
         raise ValueError("no seeds to measure")
-    size, recomputes = _chunk(question, len(seeds))
+    size, recomputes = _chunk(question, len(seeds), free)
     question = replace(question, config=replace(question.config, recomputes=recomputes))
-    probed = seeds[: min(_PROBED, size)]
-    question, result = _probe(question, probed, advance)
-    unreliable = result.unreliable
+    return Part(question, seeds[: min(_PROBED, size)]), size
+
+
+def other_parts(first: Part, result: Result, seeds: Sequence[int], size: int) -> list[Part]:
+    """What is measured behind the first part: the other seeds, in the dtype that its result has."""
+    question, probed = replace(first.question, dtype=result.dtype), first.seeds
+    return [
+        Part(question, seeds[start : start + size], result.unreliable) for start in range(len(probed), len(seeds), size)
+    ]
+
+
+def run(
+    question: Question, seeds: Sequence[int], advance: Callable[[float], None] = lambda _: None
+) -> Iterator[Result]:
+    """Measure the networks of these seeds, and yield a result for as many of them at once as memory holds.
+
+    advance: told how many seeds' work was done, in fractions. Raises the errors of ``first_part``.
+    """
+    first, size = first_part(question, seeds)
+    result = first.measured(advance)
     yield result
-    for start in range(len(probed), len(seeds), size):
-        result = _measure(question, seeds[start : start + size], advance)
-        result.unreliable = unreliable
-        result.values = {name: values for name, values in result.values.items() if not _is_of(name, unreliable)}
-        yield result
+    for part in other_parts(first, result, seeds, size):
+        yield part.measured(advance)
 
 
-def _probe(question: Question, seeds: Sequence[int], advance: Callable[[float], None]) -> tuple[Question, Result]:
-    """Measure the first seeds, with what rounding decides of them, in the dtype that the question then has."""
+def _probe(
+    question: Question, seeds: Sequence[int], advance: Callable[[float], None], measure: Callable[..., Result]
+) -> Result:
+    """Measure the first seeds, with what rounding decides of them; the dtype is the one that the question then has."""
     if question.dtype == BY_NEED:
         fast, told = replace(question, dtype="float32"), []
         if not question.keeps_steps:
-            result = _measure(fast, seeds, told.append, probes=True)
+            result = measure(fast, seeds, told.append, probes=True)
             if not result.diverged and max(result.unreliable.values(), default=0.0) <= _FAST_LIMIT:
                 advance(sum(told))
                 result.unreliable = {}
-                return fast, result
+                return result
         question = replace(question, dtype="float64")
-    result = _measure(question, seeds, advance, probes=True)
-    result.unreliable = {name: change for name, change in result.unreliable.items() if change > _LIMIT}
-    result.values = {name: values for name, values in result.values.items() if not _is_of(name, result.unreliable)}
-    return question, result
+    result = measure(question, seeds, advance, probes=True)
+    return _without(result, {name: change for name, change in result.unreliable.items() if change > _LIMIT})
+
+
+def _without(result: Result, unreliable: Mapping[str, float]) -> Result:
+    """The result without what rounding decides."""
+    result.unreliable = dict(unreliable)
+    result.values = {name: values for name, values in result.values.items() if not _is_of(name, unreliable)}
+    return result
 
 
 def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
@@ -185,7 +222,7 @@ def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
     return values
 
 
-def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
+def _chunk(question: Question, num_seeds: int, free: int | None = None) -> tuple[int, bool]:
     """How many networks to measure at once, in even chunks, and whether the backward pass computes again what it did
     not keep, which it does only where a single network would not fit otherwise."""
     task, itemsize = question.task, _TYPES.get(question.dtype, torch.float64).itemsize
@@ -200,7 +237,7 @@ def _chunk(question: Question, num_seeds: int) -> tuple[int, bool]:
         config = replace(question.full_config, recomputes=recomputes)
         vectors = task.batch_size * task.num_tokens
         need = bytes_of_member(config, vectors, task.num_tokens, itemsize, copies)
-        return members_at_once(need, question.device, question.text)
+        return members_at_once(need, question.device, question.text, free)
 
     try:
         at_once, recomputes = fitting(question.config.recomputes), question.config.recomputes
@@ -217,9 +254,9 @@ def _is_of(name: str, unreliable: Collection[str]) -> bool:
     return is_of(quantity, {lost.removeprefix(prefix) for lost in unreliable if lost.startswith(prefix)})
 
 
-def check_memory(question: Question) -> None:
-    """NotEnoughMemoryError where not even one network fits."""
-    _chunk(question, 1)
+def check_memory(question: Question, free: int | None = None) -> None:
+    """NotEnoughMemoryError where not even one network fits into what is free here, or into so many bytes elsewhere."""
+    _chunk(question, 1, free)
 
 
 _MOST_AT_ONCE = 64
@@ -231,12 +268,18 @@ class _Stopped(Exception):
 
 
 def _measure(
-    question: Question, seeds: Sequence[int], advance: Callable[[float], None], *, probes: bool = False
+    question: Question,
+    seeds: Sequence[int],
+    advance: Callable[[float], None],
+    *,
+    probes: bool = False,
+    most_threads: int | None = None,
 ) -> Result:
     """A chunk. On a CPU its seeds are shared out to threads, and each operation has one core unless its matrices are
     huge: with several cores to an operation, most of the time is spent on waiting for each other."""
     is_on_cpu, before = question.device == "cpu", torch.get_num_threads()
     num_threads = threads_for(question, len(seeds)) if is_on_cpu and not question.keeps_steps else 1
+    num_threads = min(num_threads, most_threads or num_threads)
     if num_threads == 1:
         try:
             torch.set_num_threads(1 if is_on_cpu and question.config.d_model < _HUGE else before)

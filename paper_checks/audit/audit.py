@@ -12,10 +12,13 @@ import inspect
 import io
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +35,7 @@ from paper_checks.audit.text import show, times, title
 from paper_checks.audit.updates import as_config, measured, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page
+from sims.cluster import as_they_end
 from sims.ensemble import available_bytes
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from sims.stats import ExponentFit, estimate, fit_exponent
@@ -247,6 +251,7 @@ def audit(
     seed: int = 0,
     measures: bool = True,
     far: Sequence[int] | None = None,
+    elsewhere: Elsewhere | None = None,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
@@ -258,7 +263,8 @@ def audit(
     the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what
     it is called with; left out, they are guessed. num_seeds: models of each depth. measures: whether the update is
     measured and predicted, too. far: numbers of layers at which the effect of faults is predicted, ``FAR`` if left
-    out. advance: told what is being done, how much of it, and of how much. ValueError, in one line, for what cannot be
+    out. elsewhere: the workers that measure depths and seeds side by side; here one model of each depth is built, to be
+    read. advance: told what is being done, how much of it, and of how much. ValueError, in one line, for what cannot be
     audited.
     """
     if scheme is not None and recipe is not None:
@@ -267,7 +273,18 @@ def audit(
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
     _check_memory(build, layers[-1], len(layers))
-    depths = list(_depths(build, layers, optimizer, inputs, num_seeds if measures else 1, seed, measures, advance))
+    seeds = range(seed, seed + (num_seeds if measures else 1))
+    jobs = deque(product(layers, seeds) if measures and elsewhere is not None else ())
+    num_jobs = len(jobs)
+    there = iter(()) if elsewhere is None else as_they_end(elsewhere.executor, elsewhere.task(optimizer), jobs)
+    here = (seeds[:1], False) if num_jobs else (seeds, measures)
+    depths = list(_depths(build, layers, optimizer, inputs, *here, advance))
+    if num_jobs:
+        updates: dict[tuple[int, int], Mapping[str, float]] = {}
+        for job, update in there:
+            updates[job] = update
+            advance("measuring", len(updates), num_jobs)
+        depths = [replace(one, updates=[u for own in seeds if (u := updates[one.asked, own])]) for one in depths]
     findings = compare(depths, claimed)
     if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
         depths = [replace(depth, updates=()) for depth in depths]
@@ -306,6 +323,26 @@ def audit(
     )
 
 
+class Elsewhere(NamedTuple):
+    """Workers that measure. load: gives, in a worker, ``build`` and ``inputs``."""
+
+    executor: Executor
+    load: Callable[[], tuple[Build, Callable[[nn.Module], Any] | None]]
+
+    def task(self, optimizer: str) -> Callable[[tuple[int, int]], Mapping[str, float]]:
+        return partial(_measured_there, self.load, optimizer)
+
+
+def _measured_there(
+    load: Callable[[], tuple[Build, Callable[[nn.Module], Any] | None]], optimizer: str, job: tuple[int, int]
+) -> Mapping[str, float]:
+    """In a worker, the update of the model of a number of layers and a seed."""
+    build, inputs = load()
+    module = _built(build, *job)
+    called = guess(module, job[1]) if inputs is None else _given(inputs, module)
+    return measured(look(module, called), optimizer)
+
+
 def _numbers(layers: Sequence[int] | int) -> list[int]:
     """The numbers of layers, the least first. ValueError, in one line, where they are none."""
     numbers = list(layers) if isinstance(layers, Iterable) else [layers]
@@ -322,16 +359,15 @@ def _depths(
     layers: Sequence[int],
     optimizer: str,
     inputs: Callable[[nn.Module], Any] | None,
-    num_seeds: int,
-    seed: int,
+    seeds: Sequence[int],
     measures: bool,
     advance: Callable[[str, float, float | None], None],
 ) -> Iterator[Depth]:
-    done, total = 0, len(layers) * num_seeds
+    done, total = 0, len(layers) * len(seeds)
     for number in layers:
         first: Built | None = None
         updates: list[Mapping[str, float]] = []
-        for own in range(seed, seed + num_seeds):
+        for own in seeds:
             module = _built(build, number, own)
             called = guess(module, own) if inputs is None else _given(inputs, module)
             built = look(module, called) if first is None else first.of_other_draws(module, called)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 import os
+import socket
 import sys
-from collections.abc import Callable
+import sysconfig
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +41,16 @@ _HEADS = (
 )
 
 
-def named(text: str, option: str) -> Callable[..., Any]:
-    """The function MODULE:NAME, its module imported from the working directory or from where Python looks.
+def named(text: str, option: str, folder: str | None = None) -> Callable[..., Any]:
+    """The function MODULE:NAME, its module imported from a folder (the working directory, if left out) or from where
+    Python looks.
 
     ValueError, in one line, where there is no such module or function, or the module fails.
     """
     module_name, colon, name = text.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
         raise ValueError(f"{option} is MODULE:NAME, such as mymodel:build, not {text!r}")
-    here = str(Path.cwd())
+    here = folder or str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -67,6 +74,92 @@ def named(text: str, option: str) -> Callable[..., Any]:
     if not callable(target):
         raise ValueError(f"{option}: {text} is no function")
     return target
+
+
+# ---------------------------------------------------------------- on the workers of a cluster
+
+_PACKAGES = ("paper_checks", "sims", "theory")
+_importing = threading.Lock()
+_audits: set[str] = set()
+"""For which a worker has imported."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A function of the user's own, MODULE:NAME, for workers: code is not sent, they import it from the same folder.
+
+    digests: of the files of the user's own that are loaded here, by module; those of a worker must be the same. audit:
+    a name of this audit; a worker imports anew for each, so that an edited file is not run as it was before.
+    """
+
+    text: str
+    option: str
+    folder: str
+    digests: tuple[tuple[str, str], ...]
+    audit: str
+
+    @classmethod
+    def of(cls, text: str, option: str, audit: str) -> Sent:
+        """Of a function that ``named`` has imported."""
+        file = getattr(sys.modules[text.partition(":")[0].partition(".")[0]], "__file__", None)
+        top = Path.cwd() / "any" if file is None else Path(file)  # a folder of modules has no file
+        folder = str((top.parent if top.name == "__init__.py" else top).parent)
+        return cls(text, option, folder, tuple(sorted(_digests(_own_files(folder)).items())), audit)
+
+    def load(self) -> Callable[..., Any]:
+        """In a worker. ValueError, in one line, where it cannot be imported there, or from other files."""
+        with _importing:
+            try:
+                return _imported(self)
+            except ValueError as error:
+                raise ValueError(f"on the worker {socket.gethostname()}, {error}") from None
+
+
+@lru_cache(maxsize=2)
+def _imported(sent: Sent) -> Callable[..., Any]:
+    for name in () if sent.audit in _audits else _own_files(sent.folder):
+        del sys.modules[name]
+    _audits.add(sent.audit)
+    importlib.invalidate_caches()
+    function = named(sent.text, sent.option, sent.folder)
+    here = _digests({name: file for name, file in _files().items() if name in dict(sent.digests)})
+    if other := [name for name, digest in sent.digests if here.get(name, digest) != digest]:
+        raise ValueError(f"{sent.option}: the file of {other[0]} is another one (allowed: the one that is here)")
+    return function
+
+
+def _files() -> dict[str, str]:
+    """The source files of the modules that are loaded."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    return {name: file for name, file in files.items() if file is not None and file.endswith(".py")}
+
+
+def _own_files(folder: str) -> dict[str, str]:
+    """Those below a folder that are neither of Python, nor of an installed package, nor of this project."""
+    installed = {Path(path) for path in sysconfig.get_paths().values() if path != sys.prefix}
+    return {
+        name: file
+        for name, file in _files().items()
+        if Path(file).is_relative_to(folder)
+        and name.partition(".")[0] not in (*_PACKAGES, "__main__")
+        and not installed & set(Path(file).parents)
+    }
+
+
+def _digests(files: Mapping[str, str]) -> dict[str, str]:
+    return {name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for name, file in files.items()}
+
+
+def load_there(
+    factory: Sent | None, hf: tuple[str, int | None] | None, inputs: Sent | None
+) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """In a worker, the builder (a factory, or a Hugging Face model and its width) and what gives its input."""
+    build = hugging_face(*hf)[0] if hf is not None else factory.load() if factory is not None else None
+    assert build is not None
+    return build, None if inputs is None else inputs.load()
+
+
+# ---------------------------------------------------------------- Hugging Face
 
 
 def _without_code(value: Any) -> Any:

@@ -194,7 +194,7 @@ def _stopped() -> int:
 
 def _drop_output() -> None:
     """What is still buffered cannot be written; without this the interpreter would try again on its way out."""
-    with suppress(OSError):  # in a notebook or a test it is no file
+    with suppress(OSError):  # where it is no file, nothing is
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from paper_checks.cli import options
 from paper_checks.cli.options import MORE, BadInputError, argument, option, refusing
@@ -58,6 +60,7 @@ def run(
     plot: Path | None = option(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
+    scheduler: str | None = options.SCHEDULER,
     as_json: bool = options.JSON,
 ) -> None:
     """Audit a model: does it do what it says, and which of its parameters break at depth?
@@ -66,7 +69,9 @@ def run(
     that pass tells its residual streams, norms and the role of each matrix,
     whatever its classes and parameters are called. That is compared with a
     scheme or recipe, and the update of one optimizer step is measured and
-    predicted, role by role. Exit 1: there are faults.
+    predicted, role by role. With --scheduler, depths and seeds are measured
+    side by side on the workers of a Dask cluster, which import MODULE from the
+    folder that it is in here. Exit 1: there are faults.
     """
     if (factory is None) == (hf is None):
         raise BadInputError("give MODULE:FACTORY, or --hf NAME, and not both; such as: depthlaw audit --hf gpt2")
@@ -79,8 +84,8 @@ def run(
         with refusing("--recipe"):
             recipe_named(recipe)
 
-    from paper_checks.audit.audit import audit
-    from paper_checks.audit.builders import hugging_face, named
+    from paper_checks.audit.audit import Elsewhere, audit
+    from paper_checks.audit.builders import Sent, hugging_face, load_there, named
     from paper_checks.audit.text import show
 
     # What the model prints is no part of the answer.
@@ -91,7 +96,20 @@ def run(
         else:
             build = named(factory or "", "MODULE:FACTORY")
         give = None if inputs is None else named(inputs, "--input")
-        with progress(is_alive=True) as tell:
+        with ExitStack() as stack:
+            elsewhere = None
+            if scheduler is not None:
+                from sims.cluster import Cluster
+
+                audit_name = uuid4().hex
+                load = partial(
+                    load_there,
+                    None if factory is None else Sent.of(factory, "MODULE:FACTORY", audit_name),
+                    None if hf is None else (str(Path(hf).resolve()) if hf.endswith(".json") else hf, width),
+                    None if inputs is None else Sent.of(inputs, "--input", audit_name),
+                )
+                elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
+            tell = stack.enter_context(progress(is_alive=True))
             answer = audit(
                 build,
                 layers,
@@ -101,6 +119,7 @@ def run(
                 inputs=give,
                 num_seeds=seeds,
                 seed=seed,
+                elsewhere=elsewhere,
                 advance=tell,
             )
     if plot is not None:

@@ -71,12 +71,9 @@ def run(
         return 0
 
     from paper_checks.lowering.trained_rows import check_rows
-    from sims.measure import choose_device, device_name
     from sims.training.store import export as write_runs
     from sims.training.store import import_
 
-    with refusing():
-        where = choose_device(place.device)
     with refusing(), kept_runs(path) as kept:
         if from_record:
             say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
@@ -84,16 +81,15 @@ def run(
         if plan:
             _show_plan(experiment, base.there(kept), seeds, as_json=as_json)
             return 0
+        make_executor, workers = place.workers_of(experiment.missing(base.there(kept), seeds))
         with counted("training", None) as advance:  # how many runs there will be hangs on what they give
             book, ran = base.run(
                 experiment,
                 kept,
-                place.executors(),
+                make_executor,
+                workers,
                 num_seeds=seeds,
                 deadline=place.deadline(),
-                at_once=2 * place.num_workers,
-                device=where,
-                device_name=device_name(where),
                 say=say,
                 advance=advance,
             )

@@ -19,6 +19,7 @@ from paper_checks.system.stopping import telling
 if TYPE_CHECKING:
     from paper_checks.lowering.measuring import Extras, Kept
     from paper_checks.lowering.networks import Network
+    from sims.cluster import Workers
     from sims.records.record import Found as Measurement
     from theory.meanfield.setting import Prediction
 
@@ -59,6 +60,7 @@ def run(
     keeps: bool = option(
         "Whether measurements are kept where --record is left out.", True, MORE, called="--keep/--no-keep"
     ),
+    scheduler: str | None = options.SCHEDULER,
     device: str = options.DEVICE,
     dtype: str = option(
         "float64, float32, which is faster and wrong of q and k in deep post-LN, or auto: float32 where rounding "
@@ -75,7 +77,9 @@ def run(
     first order in the learning rate. The answer has the mean of their updates
     with its 95 % interval, its ratio to the prediction, and the exponent of the
     depth, measured and predicted. Measurements are kept in a record: the same
-    command does not repeat them, and one that was stopped goes on.
+    command does not repeat them, and one that was stopped goes on, here or with
+    --scheduler on the workers of a Dask cluster, which measure depths and seeds
+    side by side.
     """
     # Everything that can be wrong with the input is said before anything is measured.
     chosen = range(seed, seed + seeds)
@@ -88,15 +92,15 @@ def run(
 
     from paper_checks.lowering.measured_rows import exponent, row
     from paper_checks.lowering.measuring import Extras, check_memory
-    from sims.measure import choose_device, device_name
 
     with refusing():
-        where = choose_device(device)
-        kept = _read(record, where, dtype)
+        workers = _workers(scheduler, device)
+        kept = _read(record, workers.device, dtype)
         extras = Extras(by_layer, changes, learning_rate)
-        check_memory(asked, stack.optimizer, kept, extras)  # before the prediction, which may take minutes
+        free = None if scheduler is None else workers.free
+        check_memory(asked, stack.optimizer, kept, extras, free)  # before the prediction, which may take minutes
     predictions, reason = _predicted(asked, stack.optimizer)
-    measured = _measured(asked, stack.optimizer, chosen, kept, extras)
+    measured = _measured(asked, stack.optimizer, chosen, kept, extras, scheduler)
     rows = [
         row(network, stack.optimizer, prediction, measurement)
         for network, prediction, measurement in zip(asked, predictions, measured, strict=True)
@@ -107,7 +111,7 @@ def run(
         learning_rate=learning_rate,
         seeds=seeds,
         seed=seed,
-        device=device_name(where),
+        device=workers.device_name,
         dtype=" and ".join(sorted({name for measurement in measured for name in measurement.dtypes})),
         rows=rows,
         role_units={role: asked[0].role_power(stack.optimizer, role) for role in roles_there},
@@ -161,11 +165,30 @@ def _read(path: Path | None, device: str, dtype: str) -> Kept:
 # ---------------------------------------------------------------- measuring
 
 
+def _workers(scheduler: str | None, device: str) -> Workers:
+    """Those of the cluster; without a scheduler, this process. ValueError, in one line, for what is not there."""
+    from sims.cluster import Cluster, Workers
+    from sims.ensemble import available_bytes
+    from sims.measure import choose_device, device_name
+
+    if scheduler is not None:
+        with Cluster(scheduler) as cluster:
+            return cluster.workers(device)
+    where = choose_device(device)
+    return Workers(num_workers=1, device=where, device_name=device_name(where), free=available_bytes(where))
+
+
 def _measured(
-    asked: Sequence[Network], optimizer: str, seeds: Sequence[int], kept: Kept, extras: Extras
+    asked: Sequence[Network],
+    optimizer: str,
+    seeds: Sequence[int],
+    kept: Kept,
+    extras: Extras,
+    scheduler: str | None,
 ) -> list[Measurement]:
-    """One network after the other, with a bar that counts sublayers times seeds."""
-    from paper_checks.lowering.measuring import measure
+    """One network after the other, or side by side on a cluster, with a bar that counts sublayers times seeds."""
+    from paper_checks.lowering.measuring import measure, measure_on
+    from sims.cluster import Cluster
 
     there = len(kept.runs)
 
@@ -176,6 +199,9 @@ def _measured(
 
     measured = []
     with telling(what_is_kept), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
+        if scheduler is not None:
+            with refusing(), _enough_memory(asked[-1]), Cluster(scheduler, kept.device) as cluster:
+                return measure_on(cluster, asked, optimizer, seeds, kept, extras=extras, advance=advance)
         for network in asked:
 
             def by_depth(num_seeds: float, depth: int = network.depth) -> None:

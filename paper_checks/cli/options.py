@@ -360,6 +360,13 @@ OPTIMIZER = option("The optimizer", REQUIRED, known=OPTIMIZERS)
 ACTIVATION = option("The activation of the FFNs", "relu", known=ACTIVATIONS)
 NORM_KIND = option("The kind of norm", "layernorm", known=NORM_KINDS)
 DEVICE = option("Where it is computed: auto (a GPU where there is one), cpu or cuda.", "auto", MORE, known=DEVICES)
+SCHEDULER = option(
+    "Compute it on the workers of a Dask cluster, whose scheduler is at tcp://HOST:PORT. This process alone keeps what "
+    "they find.",
+    None,
+    MORE,
+    metavar="ADDRESS",
+)
 ROLES = option("Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", None, MORE)
 PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf file.", None, MORE, suffixes=FIGURES)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from paper_checks.lowering.trials import Trial
+    from sims.cluster import Workers
     from sims.training.store import Store
 
 EXAMPLES = (
@@ -44,12 +45,13 @@ class Place:
     """Options of where runs are made and kept, of `experiment` too."""
 
     workers: int | None = option(
-        "The number of workers, each on one core, which trains several runs together; as many as cores if left out.",
+        "The number of workers, each on one core, which trains several runs together; if left out, as many as cores "
+        "and memory allow.",
         None,
         MORE,
         most=4096,
     )
-    scheduler: str | None = option("Run on a Dask cluster instead, at tcp://HOST:PORT.", None, MORE, metavar="ADDRESS")
+    scheduler: str | None = options.SCHEDULER
     budget: float | None = option(
         "The minutes after which no run begins. The same command goes on later.", None, MORE, least=1e-12, most=1e9
     )
@@ -60,22 +62,36 @@ class Place:
         if self.workers is not None and self.scheduler is not None:
             raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
 
-    @property
-    def num_workers(self) -> int:
-        return self.workers or os.cpu_count() or 1
-
     def store_file(self, name: str) -> Path:
         """--store, or a file of that name in the folder that git ignores."""
         from paper_checks.system.places import RECORDS
 
         return self.store or options.local_file(RECORDS / "local" / name, "--store FILE", "the store")
 
-    def executors(self) -> Callable[[], Executor]:
-        """What makes the executor that the runs go to."""
-        from paper_checks.system.processes import Workers
-        from sims.training.sweep import cluster
+    def workers_of(self, trials: Iterable[Trial]) -> tuple[Callable[[], Executor], Workers]:
+        """What makes the executor that these go to, and its workers. ValueError, in one line, where one of them does
+        not fit into memory, or not as often as there are --workers."""
+        from paper_checks.lowering.trials import check_memory
+        from paper_checks.system.processes import Workers as Processes
+        from sims.cluster import Cluster, Workers
+        from sims.ensemble import available_bytes
+        from sims.measure import choose_device, device_name
 
-        return partial(Workers, self.num_workers) if self.scheduler is None else partial(cluster, self.scheduler)
+        if self.scheduler is not None:
+            with Cluster(self.scheduler) as cluster:
+                workers = cluster.workers(self.device)
+            check_memory(trials, workers.free, f"for a worker of {self.scheduler}")
+            return partial(Cluster, self.scheduler, workers.device), workers
+        device = choose_device(self.device)
+        free = available_bytes(device)
+        fitting = check_memory(trials, free, f"on {device}")
+        if self.workers is not None and self.workers > fitting:
+            raise BadInputError(
+                f"--workers {self.workers}: the free memory is enough for {fitting} of such runs at a time"
+            )
+        num = self.workers or min(os.cpu_count() or 1, fitting)
+        workers = Workers(num_workers=num, device=device, device_name=device_name(device), free=free // num)
+        return partial(Processes, num), workers
 
     def deadline(self) -> float | None:
         """On the clock of time.monotonic, from now on."""
@@ -276,26 +292,27 @@ def run(
             check_size(trials)
 
     from paper_checks.lowering.trained_rows import about_data, kept_results, rows
-    from paper_checks.lowering.trials import check_memory, execute, kind_of
-    from sims.measure import choose_device, device_name
+    from paper_checks.lowering.trials import execute, kind_of
     from sims.training.sweep import sweep
 
-    with refusing():
-        where = choose_device(place.device)
-    checkpoints = None if checkpoint_every is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
-    train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=checkpoint_every or 1)
+    checkpoints = None if checkpoint_every is None else kept_in.resolve().with_name(f"{kept_in.name}.checkpoints")
     with refusing(), kept_runs(kept_in) as kept, counted("training", len(trials)) as advance:
         there = kept_results(kept, configs)
-        if place.scheduler is None:  # whose workers have memory of their own
-            check_memory((trial for trial, result in there.items() if result is None), where)
+        make_executor, workers = place.workers_of(trial for trial, result in there.items() if result is None)
         report = sweep(
             list(configs.values()),
-            train,
+            partial(
+                execute,
+                folder=str(Path.cwd()),
+                device=workers.device,
+                checkpoints=checkpoints,
+                checkpoint_every=checkpoint_every or 1,
+            ),
             kept,
-            place.executors(),
-            kind_of=partial(kind_of, device=where, num_workers=place.num_workers),
-            at_once=2 * place.num_workers,
-            device=device_name(where),
+            make_executor,
+            kind_of=partial(kind_of, device=workers.device, free=workers.free),
+            at_once=2 * workers.num_workers,
+            device=workers.device_name,
             advance=advance,
             deadline=place.deadline(),
         )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from paper_checks.lowering.trials import Trial, execute, kind_of
 
 if TYPE_CHECKING:
+    from sims.cluster import Workers
     from sims.training.outcomes import Edge
     from sims.training.store import Row, Store
     from sims.training.train import TrainResult
@@ -167,6 +168,17 @@ class Experiment:
             seed += 1
         return tuple(range(seed))
 
+    def missing(self, book: Book, num_seeds: int | None = None) -> list[Trial]:
+        """Of each arm that is not done what it runs first: what the memory has to be enough for."""
+        seeds = range(LEAST_SEEDS if num_seeds is None else num_seeds)
+        both = [
+            (arm, seed)
+            for arms, those in ((self.pilot, PILOT_SEEDS), (self.arms, seeds))
+            for arm in arms
+            for seed in those
+        ]
+        return [trial for arm, seed in both if (trial := arm.next(book, seed)) is not None]
+
     def rounds(self, book: Book, num_seeds: int | None = None) -> Iterator[list[Trial]]:
         """What to run next, again and again until there is nothing: the pilot, then some seeds after the other, since
         runs of one shape are trained together.
@@ -210,12 +222,10 @@ def run(
     experiment: Experiment,
     store: Store,
     make_executor: Callable[[], Executor],
+    workers: Workers,
     *,
     num_seeds: int | None = None,
     deadline: float | None = None,
-    at_once: int = 4,
-    device: str = "cpu",
-    device_name: str = "cpu",
     say: Callable[[str], None] = lambda _: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Book, Ran]:
@@ -226,7 +236,8 @@ def run(
     from sims.training.sweep import sweep
 
     book, ran = there(store), Ran()
-    work, kind = partial(execute, device=device), partial(kind_of, device=device, num_workers=at_once)
+    work = partial(execute, device=workers.device)
+    kind = partial(kind_of, device=workers.device, free=workers.free)
     has_plan = False
     for todo in experiment.rounds(book, num_seeds):
         if not has_plan and all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS):
@@ -239,8 +250,8 @@ def run(
             store,
             make_executor,
             kind_of=kind,
-            at_once=at_once,
-            device=device_name,
+            at_once=2 * workers.num_workers,
+            device=workers.device_name,
             deadline=deadline,
             advance=advance,
         )

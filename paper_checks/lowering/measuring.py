@@ -5,8 +5,10 @@ A run is written as soon as its chunk of seeds is done, so a measurement that wa
 
 from __future__ import annotations
 
+import math
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from paper_checks.lowering.networks import Network
 from paper_checks.system.places import RECORDS
+from sims.cluster import as_they_end
 from sims.records import record
 
 if TYPE_CHECKING:
-    from sims.measure import Question
+    from sims.cluster import Cluster
+    from sims.measure import Part, Question, Result
 
 LOCAL = RECORDS / "local" / "measure.jsonl"
 """What a user measures; git ignores it."""
@@ -93,22 +97,10 @@ def measure(
     """
     extras = extras or Extras()
     measured: dict[str, record.Found] = {}
-    names = {optimizer: {**network.named(optimizer), **extras.named()} for optimizer in optimizers}
-    configs = {name: network.config(name) for name in optimizers}
-    groups: list[list[str]] = []  # optimizers of one network: a pass over it serves them all
-    for name in optimizers:
-        match = next((group for group in groups if configs[group[0]] == configs[name]), None)
-        if match is None:
-            groups.append([name])
-        else:
-            match.append(name)
+    names, groups = _names(network, optimizers, extras), _groups(network, optimizers)
     for group in groups:
         share = len(group) / len(optimizers)
-        of_group = [record.find(kept.runs, names[name]) for name in group]
-        if any(runs.seeds and "update" not in {*runs.values, *runs.unreliable} for runs in of_group):
-            raise ValueError(f"{kept.path}: runs of this configuration have no update")
-        there = set.intersection(*(set(runs.seeds) for runs in of_group))
-        missing = [seed for seed in seeds if seed not in there]
+        missing = _missing(kept, [names[name] for name in group], seeds)
         advance((len(seeds) - len(missing)) * share)
         if missing:
             question = _question(network, group, kept, extras)
@@ -118,12 +110,87 @@ def measure(
     return {name: measured[name] for name in optimizers}
 
 
-def check_memory(networks: Sequence[Network], optimizer: str, kept: Kept, extras: Extras) -> None:
-    """ValueError, in one line, for the first that does not fit into memory: before any is measured."""
+def measure_on(
+    cluster: Cluster,
+    networks: Sequence[Network],
+    optimizer: str,
+    seeds: Sequence[int],
+    kept: Kept,
+    *,
+    extras: Extras | None = None,
+    advance: Callable[[float], None] = lambda _: None,
+) -> list[record.Found]:
+    """The same of several networks and an optimizer, by the workers of a cluster. This process alone writes the record.
+
+    Numbers are those of ``measure`` to rounding: other seeds share their pass, and a worker has one thread. advance:
+    told, in sublayers times seeds, how much of the work is done.
+    """
+    from sims.measure import first_part, other_parts
+
+    extras = extras or Extras()
+    names = [_names(network, [optimizer], extras) for network in networks]
+    workers = cluster.workers(kept.device)
+    jobs: deque[tuple[int, Part]] = deque()
+    rest: dict[int, tuple[list[int], int]] = {}  # by network, the seeds that it lacks, and how many make a job
+    for place, network in enumerate(networks):
+        missing = _missing(kept, [names[place][optimizer]], seeds)
+        advance((len(seeds) - len(missing)) * network.depth)
+        if missing:
+            first, size = first_part(_question(network, [optimizer], kept, extras), missing, workers.free)
+            jobs.append((place, first))
+            share = math.ceil((len(missing) - len(first.seeds)) / workers.num_workers)
+            rest[place] = missing, max(1, min(size, share))
+    for (place, part), (result, seconds) in as_they_end(cluster, _timed, jobs):
+        if part.unreliable is None:  # the first: the others hang on what it tells
+            jobs.extend((place, other) for other in other_parts(part, result, *rest[place]))
+        for run in _as_runs(part.question, result, names[place], seconds, workers.device_name):
+            kept.add(run)
+        advance(len(part.seeds) * networks[place].depth)
+    return [_only(record.find(kept.runs, each[optimizer]), seeds) for each in names]
+
+
+def _timed(job: tuple[int, Part]) -> tuple[Result, float]:
+    """In a worker."""
+    start = time.perf_counter()
+    return job[1].measured(most_threads=1), time.perf_counter() - start
+
+
+def _names(network: Network, optimizers: Sequence[str], extras: Extras) -> dict[str, dict[str, Any]]:
+    """By optimizer, what a record has its runs under."""
+    return {optimizer: {**network.named(optimizer), **extras.named()} for optimizer in optimizers}
+
+
+def _groups(network: Network, optimizers: Sequence[str]) -> list[list[str]]:
+    """The optimizers of one network each: a pass over it serves them all."""
+    configs = {name: network.config(name) for name in optimizers}
+    groups: list[list[str]] = []
+    for name in optimizers:
+        match = next((group for group in groups if configs[group[0]] == configs[name]), None)
+        if match is None:
+            groups.append([name])
+        else:
+            match.append(name)
+    return groups
+
+
+def _missing(kept: Kept, names: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[int]:
+    """The seeds that the record lacks of one of these. ValueError for runs of them that have no update."""
+    runs = [record.find(kept.runs, name) for name in names]
+    if any(one.seeds and "update" not in {*one.values, *one.unreliable} for one in runs):
+        raise ValueError(f"{kept.path}: runs of this configuration have no update")
+    there = set.intersection(*(set(one.seeds) for one in runs))
+    return [seed for seed in seeds if seed not in there]
+
+
+def check_memory(
+    networks: Sequence[Network], optimizer: str, kept: Kept, extras: Extras, free: int | None = None
+) -> None:
+    """ValueError, in one line, for the first that does not fit into memory: before any is measured. free: the bytes
+    that there are elsewhere, where it is not here that they are measured."""
     from sims.measure import check_memory as check
 
     for network in networks:
-        check(_question(network, [optimizer], kept, extras))
+        check(_question(network, [optimizer], kept, extras), free)
 
 
 def _question(network: Network, group: Sequence[str], kept: Kept, extras: Extras) -> Question:
@@ -151,20 +218,26 @@ def _runs(
     start = time.perf_counter()
     for result in run(question, seeds, advance):
         seconds, start = time.perf_counter() - start, time.perf_counter()
-        diverged = {seed: place.__dict__ for seed, place in result.diverged.items()}
-        for name in question.optimizers:
-            values, unreliable = (_of(name, question.optimizers, table) for table in (result.values, result.unreliable))
-            yield record.make(
-                names[name],
-                result.seeds,
-                values,
-                device=device_name(question.device),
-                dtype=result.dtype,
-                seconds=seconds / len(question.optimizers),
-                diverged=diverged,
-                unreliable=unreliable,
-                commit=_commit(),
-            )
+        yield from _as_runs(question, result, names, seconds, device_name(question.device))
+
+
+def _as_runs(
+    question: Question, result: Result, names: Mapping[str, Mapping[str, Any]], seconds: float, device: str
+) -> Iterator[record.Run]:
+    diverged = {seed: place.__dict__ for seed, place in result.diverged.items()}
+    for name in question.optimizers:
+        values, unreliable = (_of(name, question.optimizers, table) for table in (result.values, result.unreliable))
+        yield record.make(
+            names[name],
+            result.seeds,
+            values,
+            device=device,
+            dtype=result.dtype,
+            seconds=seconds / len(question.optimizers),
+            diverged=diverged,
+            unreliable=unreliable,
+            commit=_commit(),
+        )
 
 
 @cache

@@ -18,9 +18,10 @@ either side).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     from sims.training.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
-_TWO_MOMENTS = ("adam", "adamw", "lamb")
+_COPIES: Mapping[str, int] = {
+    **{"sgd": 4, "adafactor": 5, "momentum": 5, "rmsprop": 5, "muon": 5, "adam": 6, "adamw": 6, "signsgd": 6},
+    **{"muon+adamw": 6, "lion": 7, "sophia": 7, "lars": 8, "lamb": 12},
+}
+"""How often the size of all weights is held at the peak of a step: weights, gradients as they come and in a row, what
+the optimizer keeps, and what it computes meanwhile. Counted tensor by tensor, which a test repeats."""
 
 
 class Shape(NamedTuple):
@@ -174,6 +180,13 @@ class Trial:
         pair = given["parallel"]
         return cls(**given | {"measure_at": tuple(given["measure_at"]), "parallel": pair and tuple(pair)})
 
+    def in_folder(self, folder: str) -> Trial:
+        """It with the user's own files in that folder, unless they say where they are."""
+        join = partial(os.path.join, folder)
+        return replace(
+            self, text=self.text and join(self.text), parallel=self.parallel and tuple(map(join, self.parallel))
+        )
+
     def lower(self) -> TrainConfig:
         """The plain numbers that sims train with. ValueError, in one line, for what there is not."""
         from sims.training.data import DataConfig
@@ -240,8 +253,9 @@ def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[Sub
 
 
 def least_bytes(trial: Trial) -> int:
-    """What its training takes at its peak, and not less than that: weights, their gradients, what the optimizer keeps
-    (or, as much, the copy in float64 in which the update is measured), and the graph of one batch."""
+    """What its training takes at its peak, and not less than that: weights, gradients, what the optimizer holds, the
+    logits, and the graph of one batch as ``measure`` has it: of long sequences, whose scores are not kept here, twice
+    as much as it takes."""
     from sims.ensemble import bytes_of_member
     from sims.training.data import load
 
@@ -249,28 +263,31 @@ def least_bytes(trial: Trial) -> int:
     data = load(config.data)
     model = replace(config.model, num_outputs=data.num_classes, vocab_size=data.vocab_size)
     num_tokens = max(data.num_positions, data.num_decoder_positions)
-    num_copies = 4 if trial.optimizer in _TWO_MOMENTS else 3
+    num_copies = _COPIES[trial.optimizer]
     itemsize = 8 if trial.precision == "float64" else 4
+    of_logits = 3 * itemsize * trial.batch_size * num_tokens * data.num_classes
     if trial.precision == "bfloat16":  # of what is multiplied, not of the weights
         itemsize, num_copies = 2, 2 * num_copies
-    return bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
+    return of_logits + bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
 
 
-def check_memory(trials: Iterable[Trial], device: str) -> None:
-    """ValueError, in one line, where a run does not fit into what is free on the device, were it alone there."""
-    from sims.ensemble import available_bytes
+def check_memory(trials: Iterable[Trial], free: int, where: str) -> int:
+    """How many of the largest are trained at a time in so many free bytes. ValueError, in one line, where not even one
+    is. where: in the words of that line, where these bytes are."""
     from sims.training.data import load
 
-    free = available_bytes(device)
-    for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in trials}.values():
-        if (wanted := least_bytes(trial)) > free:
-            positions = load(trial.lower().data).num_positions
-            layers = "-".join(map(str, trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1]))
-            raise ValueError(
-                f"{layers} layers of width {trial.d_model} with {trial.batch_size} x {positions} tokens take "
-                f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.1f} GiB are free on "
-                f"{device}"
-            )
+    wanted, trial = 1, None
+    for one in {replace(one, seed=0, learning_rate=1.0): one for one in trials}.values():
+        if (least := least_bytes(one)) > wanted:
+            wanted, trial = least, one
+    if trial is not None and wanted > free:
+        positions = load(trial.lower().data).num_positions
+        layers = "-".join(map(str, trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1]))
+        raise ValueError(
+            f"{layers} layers of width {trial.d_model} with {trial.batch_size} x {positions} tokens take "
+            f"{wanted / 2**30:,.1f} GiB or more to train by {trial.optimizer}; {free / 2**30:,.1f} GiB are free {where}"
+        )
+    return free // wanted
 
 
 TOGETHER = 8
@@ -280,19 +297,19 @@ shortest, or within a twentieth of it; of 16 and more the caches hold too little
 TOGETHER_ON_GPU = 64
 
 
-def kind_of(named: Mapping[str, Any], device: str = "cpu", num_workers: int = 1) -> Kind:
-    """Which runs can be trained together with it, for ``sims.training.sweep``: at most as many as fit into a worker's
-    share of the memory.
+def kind_of(named: Mapping[str, Any], *, device: str = "cpu", free: int) -> Kind:
+    """Which runs can be trained together with it, for ``sims.training.sweep``: at most as many as fit into what is free
+    for a worker, in bytes.
     """
-    return _kind_of(replace(Trial.of(named), seed=0, learning_rate=1.0), device, num_workers)
+    return _kind_of(replace(Trial.of(named), seed=0, learning_rate=1.0), device, free)
 
 
 @cache
-def _kind_of(trial: Trial, device: str, num_workers: int) -> Kind:
-    from sims.ensemble import SHARE, available_bytes
+def _kind_of(trial: Trial, device: str, free: int) -> Kind:
+    from sims.ensemble import SHARE
     from sims.training.sweep import Kind
 
-    fitting = SHARE * available_bytes(device) / num_workers / least_bytes(trial)
+    fitting = SHARE * free / least_bytes(trial)
     most = TOGETHER if device == "cpu" else TOGETHER_ON_GPU
     return Kind(trial.lower().kind, max(1, min(most, int(fitting))))
 
@@ -300,13 +317,15 @@ def _kind_of(trial: Trial, device: str, num_workers: int) -> Kind:
 def execute(
     several: Sequence[Mapping[str, Any]],
     *,
+    folder: str = "",
     device: str = "cpu",
     checkpoints: Path | None = None,
     checkpoint_every: int = 100,
 ) -> list[dict[str, Any]]:
     """Train together what ``Trial.named`` named: one, or several of one ``kind_of``; of each a ``TrainResult`` as JSON.
 
-    checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
+    folder: where files of the user's own are looked for; a worker elsewhere stands in another one. checkpoints: a
+    folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
     in one line, where this checkout makes other numbers or other data of these names.
 
     >>> from paper_checks.lowering.trials import Trial, execute
@@ -318,7 +337,7 @@ def execute(
     from sims.training.store import key
     from sims.training.train import train_together
 
-    trials = [Trial.of(named) for named in several]
+    trials = [Trial.of(named).in_folder(folder) for named in several]
     for trial, named in zip(trials, several, strict=True):
         here = trial.named()
         for name, what in (("numbers", "weights and gains"), ("data", "data")):

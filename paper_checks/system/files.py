@@ -24,10 +24,14 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write beside the target and rename, so that a reader sees the old file or the new one, never half."""
+    """Write beside the target and rename, so that a reader sees the old file or the new one, never half. OSError that
+    names the target."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with shielded():
-        _write_beside(path, content)
+    try:
+        with shielded():
+            _write_beside(path, content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _write_beside(path: Path, content: str | bytes) -> None:

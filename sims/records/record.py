@@ -10,6 +10,7 @@ A run that a crash cut off stays in the file, and reading tells of it. POSIX onl
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -229,11 +230,11 @@ def append(path: Path, run: Run) -> None:
                 line = b"\n" + line
         try:
             if file.write(line) != len(line):
-                raise OSError(f"{path.name}: no room for {len(line)} bytes")
+                raise OSError(errno.ENOSPC, f"no room for {len(line)} bytes")
             os.fsync(file.fileno())
-        except OSError:
+        except OSError as error:
             file.truncate(size)
-            raise
+            raise OSError(error.errno, error.strerror, str(path)) from None  # writing does not name the file
 
 
 def read(path: Path) -> list[Run]:

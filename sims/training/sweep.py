@@ -31,6 +31,7 @@ from multiprocessing import get_context, parent_process
 from traceback import extract_tb
 from typing import Any, NamedTuple
 
+from sims.cluster import MORE_MEMORY, is_killed
 from sims.training.store import BEAT, Store, key, plain
 
 Config = dict[str, Any]
@@ -116,12 +117,14 @@ def sweep(
     were found or have failed. deadline: on the clock of time.monotonic; no run begins after it, those that have begun
     end.
 
-    A worker that dies is replaced with its executor. Nobody knows which run it died of, so each that was under way is
-    tried again alone, and has failed when it was there at `attempts` deaths, the last of them alone.
+    A worker that dies is replaced with its executor; Dask replaces it and tries its runs again by itself, until it
+    gives them up. Nobody knows which run a worker died of, so each that was under way is tried again alone, and has
+    failed when it was there at `attempts` deaths, the last of them alone.
 
-    Ctrl-C cancels what has not begun, waits for what has (a worker of `pool` gets the Ctrl-C too, and stops at once),
-    keeps what ended well, drops the claims, and goes on as KeyboardInterrupt. ValueError, in one line, of a
-    configuration that JSON cannot carry; what the store and make_executor raise goes on to the caller.
+    Ctrl-C cancels what has not begun, waits for what has (a worker of `pool` gets the Ctrl-C too, and stops at once; a
+    cluster's are not waited for), keeps what ended well, drops the claims, and goes on as KeyboardInterrupt.
+    ValueError, in one line, of a configuration that JSON cannot carry; what the store and make_executor raise goes on
+    to the caller.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> from pathlib import Path
@@ -266,12 +269,15 @@ class _Sweep:
             error = future.exception()
         except CancelledError as cancelled:  # not by us: the executor has lost it
             error = cancelled
-        if isinstance(error, BrokenExecutor | CancelledError):
-            self._end_executor()
+        if isinstance(error, BrokenExecutor | CancelledError) or is_killed(error):
+            if not is_killed(error):  # Dask replaces workers by itself
+                self._end_executor()
             for run in chunk:
                 run.deaths += 1
                 if run.is_alone and run.deaths >= self.attempts:
-                    self._fail(run, f"its worker died, {run.deaths} times (killed, or out of memory)")
+                    often = f", {run.deaths} times" if not is_killed(error) else " wherever it ran, alone too"
+                    hint = f": {MORE_MEMORY}" if is_killed(error) else ""
+                    self._fail(run, f"its worker died{often} (killed, or out of memory){hint}")
                 else:
                     self.suspects.append(run)
             return
@@ -384,35 +390,3 @@ def _end_with_parent() -> None:
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)
-
-
-class _Cluster(Executor):
-    """A Dask client's executor, which ends the client too."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        # pure=False: Dask would take a run that is tried again for one that it has the outcome of.
-        self._executor = client.get_executor(pure=False)
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return self._executor.submit(fn, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._executor.shutdown(wait=wait)
-        self._client.close()
-
-
-def cluster(address: str) -> Executor:
-    """Workers of the Dask scheduler at an address (tcp://host:8786), which need this package too.
-
-    ValueError, in one line, where distributed is not installed, or nothing answers in ten seconds.
-    """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError("a cluster needs distributed, which is not there (allowed: pip install distributed)") from None
-    try:
-        return _Cluster(Client(address, timeout=10.0))
-    except (OSError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None

@@ -20,6 +20,7 @@ from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Pl
 from paper_checks.experiments.scale import LARGE, SMALL
 from paper_checks.experiments.warmup import EDGE, SAME_SUM, warmed
 from paper_checks.lowering.trials import Trial
+from sims.cluster import Workers
 from sims.training import store, sweep
 from sims.training.store import Store
 from tests.paper_checks import made_runs
@@ -178,11 +179,14 @@ class Bench:
 
     def __call__(self, found: Experiment, **rest: Any) -> tuple[Book, base.Ran]:
         with Store(self.path) as kept:
-            return run(found, kept, one_thread, at_once=1, say=self.said.append, advance=self._limit, **rest)
+            return run(found, kept, one_thread, ONE_WORKER, say=self.said.append, advance=self._limit, **rest)
 
     def _limit(self, _: int) -> None:
         """Told where no exception is caught."""
         assert len(self.named) < 80, "it does not end"
+
+
+ONE_WORKER = Workers(num_workers=1, device="cpu", device_name="cpu", free=2**33)
 
 
 def one_thread() -> Executor:

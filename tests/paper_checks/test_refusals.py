@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ STACK = "--scheme pre-ln --optimizer sgd"
 BOTH = f"{STACK} --attention --arch encoder-decoder"
 TRAIN = "train --scheme pre-ln --layers 1 --learning-rate 1e-3"
 KEPT = "--sublayers 4 --no-keep"
+NOBODY = "tcp://127.0.0.1:1"
 NO_FOLDER = "there is no folder a/b (to make it: mkdir -p a/b)"
 REFUSED = {
     "nonesuch": "No such command 'nonesuch'",
@@ -90,8 +90,14 @@ REFUSED = {
     f"measure {STACK} {KEPT} --width 60000": "GiB are free",
     f"measure {STACK} --sublayers 20000 --width 20000 --no-keep": "20000 sublayers, d_model 20000",
     "train --scheme gpt2 --shape nmt --layers 1 --learning-rate 1": "prints no encoder-decoder",
-    f"{TRAIN} --width 1000000": "1 layers of width 1000000 with 16 x 32 tokens take 2",
-    "experiment own-row --scheduler tcp://host:1": "no cluster at tcp://host:1",
+    f"{TRAIN} --width 1000000": "1 layers of width 1000000 with 16 x 32 tokens take 3",
+    f"measure {STACK} {KEPT} --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
+    f"audit --hf gpt2 --layers 1 --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
+    f"{TRAIN} --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
+    f"experiment own-row --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
+    "experiment own-row --workers 4096": "--workers 4096: the free memory is enough for ",
+    "experiment thousand-layers --scale large": "1000 layers of width 512 with 32 x 64 tokens take 1",
+    f"{TRAIN} --workers 4096": "--workers 4096: the free memory is enough for ",
     f"predict {STACK} --attention --sublayers 2 --w 1e80,1e80 --v 1e80,1e80": "tokens that are 0, or beyond the floats",
     # files
     f"predict {STACK} --sublayers 4 --plot a/b/it.svg": f"--plot: {NO_FOLDER}",
@@ -120,10 +126,6 @@ def never(*_: object, **__: object) -> None:
     raise AssertionError("work was begun")
 
 
-def no_cluster(address: str) -> Executor:
-    raise ValueError(f"no cluster at {address}: nobody answers (allowed: a Dask scheduler's address)")
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files that are no figure, no record and no store; no GPU, no cluster and 8 GiB; and no work."""
@@ -137,7 +139,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sims.ensemble.available_bytes", lambda device: 2**33)
-    monkeypatch.setattr("sims.training.sweep.cluster", no_cluster)
+    monkeypatch.setattr("sims.cluster.CONNECT", 0.2)
     for work in (
         "sims.measure._measure",
         "sims.training.sweep.pool",

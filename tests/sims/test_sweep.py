@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
+from sims.cluster import Cluster
 from sims.training.store import Store, key
-from sims.training.sweep import Kind, Report, by_itself, cluster, pool, sweep
+from sims.training.sweep import Kind, Report, by_itself, pool, sweep
 from tests.sims import sweeping
 from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
@@ -351,8 +353,8 @@ def test_a_cluster_sweeps(tmp_path: Path) -> None:
     with closing(local):
         address = local.scheduler_address
         with Store(tmp_path / FILE) as store:
-            report = sweep(given, fail, store, lambda: cluster(address), at_once=4)
+            report = sweep(given, fail, store, partial(Cluster, address), at_once=4)
             assert (report.done, len(report.failed)) == (8, 4)
             assert report.failed[key(given[0])].startswith("KeyError: ")
-            assert sweep(given, execute, store, lambda: cluster(address), at_once=4) == Report(done=4, found=8)
+            assert sweep(given, execute, store, partial(Cluster, address), at_once=4) == Report(done=4, found=8)
     assert not wrong(tmp_path, 12)
