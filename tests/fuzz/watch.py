@@ -29,7 +29,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -352,12 +354,15 @@ def watching(folder: Path) -> Iterator[Watch]:
     """What gives inputs to the command, in a folder that is its own."""
     import matplotlib.font_manager  # noqa: F401  it writes a file of its own at its first import
 
+    import paper_checks
     import sims.measure
     import theory.kernel.predict
     from paper_checks.audit import updates
     from paper_checks.lowering import measuring, rule_roles
     from paper_checks.system import places
 
+    for found in walk_packages(paper_checks.__path__, "paper_checks."):
+        import_module(found.name)  # what is imported later would keep what stands in the place of others for good
     if not _hooked:
         sys.addaudithook(_hook)
         _hooked.append(True)
@@ -376,7 +381,7 @@ def watching(folder: Path) -> Iterator[Watch]:
         patch.setattr(updates, "predict_kernel", predict)
         patch.setattr("sims.training.sweep.pool", lambda num_workers: _Here())
         for work in (
-            "sims.training.sweep.cluster",
+            "sims.cluster.Cluster",
             "paper_checks.verify.document.verify",
             "paper_checks.verify.answers.verify",
             "paper_checks.verify.tables_file.derive",
