@@ -574,7 +574,7 @@ class _Weights:
         self._ends = [0]
         for _, parameter in self._named:
             self._ends.append(self._ends[-1] + parameter[0].numel())
-        rows = torch.cat([parameter.detach().flatten(1) for _, parameter in self._named], dim=1)
+        rows = torch.cat([parameter.detach().reshape(len(configs), -1) for _, parameter in self._named], dim=1)
         self._own: list[_Own] = []
         for member, config in enumerate(configs):
             groups = groups_of(member)
