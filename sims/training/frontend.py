@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -82,12 +83,16 @@ class Network(nn.Module):
             if config.vocab_size or config.num_outputs:
                 raise ValueError("vocab_size and num_outputs come from the data: leave them out of the model")
         self.members = [Member(replace(member.config, num_outputs=data.num_classes), member.seed) for member in members]
-        self.core = _Fused(self.members, dtype=dtype, device=device)
+        self.core = self._make_core(dtype, device)
         self.config = self.core.config
+        self.tables = nn.ParameterDict(self._make_tables(data, dtype, device))
+
+    def _make_core(self, dtype: torch.dtype, device: torch.device | str) -> Fused:
+        return Fused(self.members, dtype=dtype, device=device)
+
+    def _make_tables(self, data: Shape, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
         tables = [dict(tables_at_start(member, data)) for member in self.members]
-        self.tables = nn.ParameterDict(
-            {name: torch.stack([one[name] for one in tables]).to(dtype=dtype, device=device) for name in tables[0]}
-        )
+        return {name: torch.stack([one[name] for one in tables]).to(dtype=dtype, device=device) for name in tables[0]}
 
     def forward(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
         """(E, B, T, C): logits at every position of the last side. inputs: (E, B, S) or (E, B, S, F)."""
@@ -122,6 +127,10 @@ class Network(nn.Module):
         """Drop all members but these from everything but the parameters, whose holder does that."""
         self.members = [self.members[index] for index in kept]
         self.core.keep(kept)
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Within this, ``vectors`` can be called."""
+        return nullcontext()
 
     def as_ensemble(self) -> Ensemble:
         """The Transformers and their heads as they are now, alone and in float64: for ``sims.update``."""
@@ -163,7 +172,7 @@ def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
     return functional.embedding(tokens_EBT + first_E[:, None, None], table_EVD.flatten(0, 1))
 
 
-class _Fused(Ensemble):
+class Fused(Ensemble):
     """The same function with torch's own attention, which keeps no scores. It has no forward-mode derivative."""
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:

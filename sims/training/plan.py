@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, SublayerConfig
-from sims.model import weights_of
+from sims.model import Weight, weights_of
 from sims.training.frontend import Shape, tables_of
 from sims.training.train import TrainConfig
 
@@ -57,7 +57,7 @@ class Sizes:
 
 
 class Tensor(NamedTuple):
-    """A parameter. block: the sublayer that it is of, "" for what stands outside of all."""
+    """A parameter. block: what it is gathered with, the matrices of a sublayer or the head; "" for all else."""
 
     role: str
     shape: tuple[int, ...]
@@ -70,20 +70,18 @@ class Tensor(NamedTuple):
 
 def parameters_of(model: ModelConfig, shape: Shape) -> list[Tensor]:
     """Every parameter of the network that is trained, in no order."""
-    blocks = {f"{side}_{index}" for side, sublayers in model.sides for index in range(len(sublayers))}
-
-    def block(name: str) -> str:
-        place = "_".join(name.split("_")[:2])
-        return place if place in blocks else ""
-
     inside = weights_of(replace(model, num_outputs=shape.num_classes))
     tables = tables_of(model, shape)
     if getattr(shape, "shares_tables", False):
         tables = {name: size for name, size in tables.items() if name != "decoder_tokens"}
     return [
         *(Tensor("embedding", size, "") for size, _ in tables.values()),
-        *(Tensor(weight.role, weight.shape, block(weight.name)) for weight in inside),
+        *(Tensor(weight.role, weight.shape, _block_of(weight)) for weight in inside),
     ]
+
+
+def _block_of(weight: Weight) -> str:
+    return "_".join(weight.name.split("_")[:2]) if weight.role in (*BRANCH_ROLES, "head") else ""
 
 
 # ---------------------------------------------------------------- memory
@@ -112,15 +110,14 @@ class Memory(NamedTuple):
 
 
 class Width(NamedTuple):
-    """Bytes of a number: of weights and of what adds up, of what is multiplied, and of a weight as it is gathered."""
+    """Bytes of a number: of weights and of what adds up, and of what is multiplied."""
 
     wide: int
     narrow: int
-    gathered: int
 
     @classmethod
     def of(cls, precision: str) -> Width:
-        return {"float64": cls(8, 8, 8), "float32": cls(4, 4, 4), "bfloat16": cls(4, 2, 2)}[precision]
+        return {"float64": cls(8, 8), "float32": cls(4, 4), "bfloat16": cls(4, 2)}[precision]
 
 
 _STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2, "lamb": 2}
@@ -159,23 +156,20 @@ def _memory(
     num = sum(tensor.num for tensor in tensors)
     states = sum(states_of(config.optimizer, tensor) for tensor in tensors)
     activations = activations_of(model, shape, math.ceil(config.batch_size / num_devices), width, recomputes=recomputes)
-    if num_devices == 1:
-        multiplied = sum(tensor.num for tensor in tensors if tensor.role in (*BRANCH_ROLES, "head"))
-        if width.narrow < width.wide:  # autocast keeps a copy of each matrix that it multiplied by
-            activations += width.narrow * (max(_blocks(tensors).values()) if recomputes else multiplied)
-        working = width.wide * num
-    else:
-        blocks = _blocks(tensors)
-        outside = num - sum(blocks.values())
-        largest = max(blocks.values())
-        # Two blocks, as the next is gathered meanwhile, and what stands outside; then their gradients, and one summed.
-        working = width.gathered * (3 * largest + 2 * outside) + width.wide * max(largest, outside)
+    blocks = _blocks(tensors)
+    largest, outside = max(blocks.values()), num - sum(blocks.values())
+    if width.narrow < width.wide:  # autocast keeps a copy of each matrix that it multiplied by
+        head = blocks.pop("head")
+        activations += width.narrow * (head + (max if recomputes else sum)(blocks.values()))
+    # Of blocks two are whole, as the next is gathered meanwhile, and what stands outside; then their gradients, and a
+    # sum of one.
+    working = num if num_devices == 1 else 3 * largest + 2 * outside + max(largest, outside)
     return Memory(
         weights=_share(width.wide * num, num_devices),
         gradients=_share(width.wide * num, num_devices),
         optimizer=_share(width.wide * states, num_devices),
         activations=activations,
-        working=working,
+        working=width.wide * working,
         measuring=_share(8 * num, num_devices) if config.measure_at else 0,
     )
 
@@ -201,7 +195,7 @@ _KEEPS_INPUT = ("gelu", "silu", "swiglu", "geglu", "leaky_relu")
 
 def activations_of(model: ModelConfig, shape: Shape, batch_size: int, width: Width, *, recomputes: bool) -> int:
     """The bytes that autograd keeps of a batch from the forward to the backward pass, at their most."""
-    d, (wide, narrow, _) = model.d_model, width
+    d, (wide, narrow) = model.d_model, width
     positions = {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
     tokens = {side: batch_size * num for side, num in positions.items()}
     # Under autocast a projection of features is narrow, and the stream with it unless positions are added.
@@ -267,7 +261,7 @@ _FIRST = frozenset({"q", "k", "v", "fc1", "fc3"})
 
 
 def _attention(model: ModelConfig, places: frozenset[str], width: Width, attended: int) -> int:
-    wide, narrow, _ = width
+    wide, narrow = width
     size, heads = model.num_heads * model.size_of_head, model.num_heads
     kept = 4 * narrow * size  # queries; keys and values, once for each head of queries; what they come to
     for place, num in (("q", heads), ("k", model.key_heads), ("v", model.key_heads)):
@@ -441,8 +435,7 @@ def plan(config: TrainConfig, shape: Shape, hardware: Hardware) -> Plan:
     by_role: dict[str, int] = {}
     for tensor in tensors:
         by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.num
-    width = Width.of(config.precision)
-    received = _others(sum(by_role.values()), num)
+    received = Width.of(config.precision).wide * _others(sum(by_role.values()), num)
     positions = shape.num_decoder_positions if shape.has_decoder else shape.num_positions
     return Plan(
         config=config,
@@ -452,8 +445,8 @@ def plan(config: TrainConfig, shape: Shape, hardware: Hardware) -> Plan:
         recomputing=_memory(config, shape, tensors, num, recomputes=True),
         flops=_flops(config, shape, tensors),
         tokens=config.batch_size * positions,
-        gathered=width.gathered * received,
-        reduced=width.wide * received,
+        gathered=received,
+        reduced=received,
     )
 
 
