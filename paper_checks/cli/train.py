@@ -8,7 +8,8 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -20,12 +21,14 @@ from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refu
 from paper_checks.cli.output import counted, number_of, print_json, say
 from paper_checks.system.files import document
 from paper_checks.system.page import Page, grid
+from paper_checks.system.processes import Workers, is_under_torchrun
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from paper_checks.lowering.trials import Trial
+    from sims.training.sharded import Processes
     from sims.training.store import Store
 
 EXAMPLES = (
@@ -59,10 +62,20 @@ class Place:
     def __post_init__(self) -> None:
         if self.workers is not None and self.scheduler is not None:
             raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
+        if is_under_torchrun() and (self.workers or self.scheduler):
+            raise BadInputError("under torchrun --workers and --scheduler have no place: its processes share each run")
 
     @property
     def num_workers(self) -> int:
-        return self.workers or os.cpu_count() or 1
+        return 1 if is_under_torchrun() else self.workers or os.cpu_count() or 1
+
+    def processes(self, device: str) -> Processes | None:
+        """Those that torchrun started, over which each run is cut; None without torchrun."""
+        if not is_under_torchrun():
+            return None
+        from sims.training.sharded import start
+
+        return start(device)
 
     def store_file(self, name: str) -> Path:
         """--store, or a file of that name in the folder that git ignores."""
@@ -72,9 +85,10 @@ class Place:
 
     def executors(self) -> Callable[[], Executor]:
         """What makes the executor that the runs go to."""
-        from paper_checks.system.processes import Workers
         from sims.training.sweep import cluster
 
+        if is_under_torchrun():  # a thread, so that the claims of runs are kept up meanwhile
+            return partial(ThreadPoolExecutor, 1)
         return partial(Workers, self.num_workers) if self.scheduler is None else partial(cluster, self.scheduler)
 
     def deadline(self) -> float | None:
@@ -249,6 +263,11 @@ def run(
     checkpoint_every: int | None = option(
         "Also keep a run that is under way, every so many steps, so that a killed one goes on.", None, MORE, most=10**9
     ),
+    recompute: bool = option(
+        "Compute each sublayer again in the backward pass, which keeps less in memory and changes no number.",
+        False,
+        MORE,
+    ),
     plot: Path | None = option("Draw the losses to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES),
     as_json: bool = options.JSON,
 ) -> int:
@@ -258,6 +277,9 @@ def run(
     diverged), puts the held-out loss beside what can be had without looking at
     the input, and shows the update at initialisation and later. Runs are kept:
     the same command does not repeat them, and one that was stopped goes on.
+
+    A model too large for one device: `torchrun --nproc-per-node 8 --no-python
+    depthlaw train ...` cuts each run over 8 processes, a GPU each.
     """
     # Everything that can be wrong with the input is said before anything is trained. 1: a run could not be done,
     # which is not one that diverged.
@@ -278,22 +300,33 @@ def run(
     from paper_checks.lowering.trained_rows import about_data, kept_results, rows
     from paper_checks.lowering.trials import check_memory, execute, kind_of
     from sims.measure import choose_device, device_name
-    from sims.training.sweep import sweep
+    from sims.training.sweep import by_itself, sweep
 
     with refusing():
         where = choose_device(place.device)
     checkpoints = None if checkpoint_every is None else kept_in.with_name(f"{kept_in.name}.checkpoints")
-    train = partial(execute, device=where, checkpoints=checkpoints, checkpoint_every=checkpoint_every or 1)
-    with refusing(), kept_runs(kept_in) as kept, counted("training", len(trials)) as advance:
+    train = partial(
+        execute, device=where, checkpoints=checkpoints, checkpoint_every=checkpoint_every or 1, recomputes=recompute
+    )
+    processes = place.processes(where)
+    if processes is not None:
+        train = partial(train, processes=processes)
+        if processes.rank:
+            processes.follow(train)
+            return 0
+        train = processes.leading(train)
+    others = nullcontext() if processes is None else processes.dismissing()
+    with refusing(), kept_runs(kept_in) as kept, counted("training", len(trials)) as advance, others:
         there = kept_results(kept, configs)
-        if place.scheduler is None:  # whose workers have memory of their own
+        if place.scheduler is None and processes is None:  # other workers have memory of their own
             check_memory((trial for trial, result in there.items() if result is None), where)
+        together = partial(kind_of, device=where, num_workers=place.num_workers)
         report = sweep(
             list(configs.values()),
             train,
             kept,
             place.executors(),
-            kind_of=partial(kind_of, device=where, num_workers=place.num_workers),
+            kind_of=together if processes is None else by_itself,
             at_once=2 * place.num_workers,
             device=device_name(where),
             advance=advance,

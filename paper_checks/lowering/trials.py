@@ -17,6 +17,7 @@ either side).
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from sims.config import ModelConfig, SublayerConfig
+    from sims.training.sharded import Processes
     from sims.training.sweep import Kind
     from sims.training.train import TrainConfig
 
@@ -291,11 +293,15 @@ def execute(
     device: str = "cpu",
     checkpoints: Path | None = None,
     checkpoint_every: int = 100,
+    recomputes: bool = False,
+    processes: Processes | None = None,
 ) -> list[dict[str, Any]]:
     """Train together what ``Trial.named`` named: one, or several of one ``kind_of``; of each a ``TrainResult`` as JSON.
 
-    checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
-    in one line, where this checkout makes other numbers or other data of these names.
+    checkpoints: a folder for one file of each run that is under way; none is left of a run that has ended. recomputes:
+    whether the backward pass computes sublayers again, which changes no number. processes: those that one run is cut
+    over, each of which calls this; its checkpoint is a folder then. ValueError, in one line, where this checkout makes
+    other numbers or other data of these names.
 
     >>> from paper_checks.lowering.trials import Trial, execute
     >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)
@@ -315,10 +321,18 @@ def execute(
     paths = None
     if checkpoints is not None:
         checkpoints.mkdir(parents=True, exist_ok=True)
-        paths = [checkpoints / f"{key(named)}.pt" for named in several]
+        paths = [checkpoints / f"{key(named)}{'.pt' if processes is None else ''}" for named in several]
+    configs = [trial.lower() for trial in trials]
     results = train_together(
-        [trial.lower() for trial in trials], device=device, checkpoints=paths, checkpoint_every=checkpoint_every
+        [replace(one, model=replace(one.model, recomputes=True)) for one in configs] if recomputes else configs,
+        device=device,
+        checkpoints=paths,
+        checkpoint_every=checkpoint_every,
+        processes=processes,
     )
     for path in paths or ():
-        path.unlink(missing_ok=True)
+        if processes is None:
+            path.unlink(missing_ok=True)
+        elif processes.rank == 0:
+            shutil.rmtree(path, ignore_errors=True)
     return [result.plain() for result in results]

@@ -14,15 +14,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as checkpoint
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -32,24 +34,20 @@ from sims.ensemble import Ensemble, Member
 from sims.model import Weight, weights_of
 from sims.training.frontend import Fused, Network, Shape, tables_at_start, tables_of
 
+Result = TypeVar("Result")
 MATRICES = (*BRANCH_ROLES, "head")
 """The roles of what stands in blocks."""
 
 
-@contextmanager
-def started(device: str) -> Iterator[Processes]:
+def start(device: str) -> Processes:
     """The processes that torchrun started, or this one alone, each on a device of this kind: "cpu" or "cuda"."""
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield Processes(init_device_mesh(device, (dist.get_world_size(),)))
-    finally:
-        dist.destroy_process_group()
+        store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    return Processes(init_device_mesh(device, (dist.get_world_size(),)))
 
 
 class Processes:
@@ -60,7 +58,50 @@ class Processes:
         self.num, self.rank = mesh.size(), mesh.get_local_rank()
 
     def network(self, member: Member, data: Shape, **rest: Any) -> ShardedNetwork:
+        if self.mesh.device_type == "cuda":  # each thread begins on the first device
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         return ShardedNetwork(member, data, self, **rest)
+
+    # ---------------------------------------------------------------- doing the same
+
+    def leading(self, run: Callable[[Any], Result]) -> Callable[[Any], Result]:
+        """``run``, which the others are told to do too, with the same argument.
+
+        A ValueError is one that all of them meet. After any other error the others wait for this process in the middle
+        of what they do, so it ends, and torchrun ends them.
+        """
+
+        def lead(told: Any) -> Result:
+            self._told(told)
+            try:
+                return run(told)
+            except ValueError:
+                raise
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+
+        return lead
+
+    def follow(self, run: Callable[[Any], object]) -> None:
+        """Do what the first process tells, until it is done."""
+        while (told := self._told(None)) is not None:
+            with suppress(ValueError):
+                run(told)
+        dist.destroy_process_group()
+
+    @contextmanager
+    def dismissing(self) -> Iterator[None]:
+        """In the first process: behind this block the others are told that all is done."""
+        yield
+        self._told(None)
+        dist.destroy_process_group()
+
+    def _told(self, what: Any) -> Any:
+        """What the first process tells all."""
+        box = [what]
+        dist.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
 
     def share(self, x: Tensor) -> Tensor:
         """The rows that are this process's."""
@@ -102,7 +143,7 @@ class Processes:
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
         dist.barrier(self._group)
-        checkpoint.save(dict(tensors), checkpoint_id=beside, process_group=self._group)
+        save_checkpoint(dict(tensors), checkpoint_id=beside, process_group=self._group)
         if self.rank == 0:
             (beside / CONTENT).write_text(json.dumps(content), encoding="utf-8")
             beside.replace(target)
@@ -119,7 +160,7 @@ class Processes:
 
     def read(self, folder: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write a checkpoint's numbers into these tensors, however many processes wrote it."""
-        checkpoint.load(dict(tensors), checkpoint_id=folder, process_group=self._group)
+        load_checkpoint(dict(tensors), checkpoint_id=folder, process_group=self._group)
 
 
 CONTENT = "run.json"
@@ -232,11 +273,13 @@ class ShardedNetwork(Network):
     ) -> None:
         self.processes = processes
         super().__init__([member], data, dtype=dtype, device=device)
-        self.held, held = self.tables, dict.fromkeys(self.tables, self.tables)
+        self.held = self.tables
+        held = dict.fromkeys(self.held, self.held)
         del self.tables
         self.tables = _Owned(held, dict.fromkeys(held, 2))
         _shard(self, processes.mesh)
         self.to_empty(device=device)
+        assert isinstance(self.core, _Core)
         self.core.fill()
         with torch.no_grad():
             for name, table in tables_at_start(self.members[0], data):
@@ -251,17 +294,19 @@ class ShardedNetwork(Network):
 
     def tagged(self) -> list[tuple[str, nn.Parameter, str, Tensor]]:
         """Of ``Network``, with every parameter as it is kept here, without a dimension for the member."""
-        tables = {f"tables.{name}": table for name, table in self.held.items()}
-        return [(name, tables.get(name, parameter), role, rates) for name, parameter, role, rates in super().tagged()]
+        ones, core = torch.ones(1), self.core
+        tables = [(f"tables.{name}", table, "embedding", ones) for name, table in self.held.items()]
+        return [*tables, *((f"core.{name}", p, role, core.lr_multiplier(name, 0)) for name, p, role in core.tagged())]
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """What stands outside of blocks is whole within this."""
-        self.unshard()
+        module = cast(FSDPModule, self)
+        module.unshard()
         try:
             yield
         finally:
-            self.reshard()
+            module.reshard()
 
     @torch.no_grad()
     def as_ensemble(self) -> Ensemble:
@@ -270,6 +315,7 @@ class ShardedNetwork(Network):
         core = _Core(self.members, self.processes.mesh, dtype=torch.float64, device=device, has_whole_vectors=True)
         core.to_empty(device=device)
         for (_, there, _), (_, parameter, _) in zip(core.tagged(), self.core.tagged(), strict=True):
+            assert isinstance(parameter, DTensor)
             if isinstance(there, DTensor):
                 there.to_local().copy_(parameter.to_local())
             else:
@@ -280,10 +326,9 @@ class ShardedNetwork(Network):
 def _shard(module: nn.Module, mesh: DeviceMesh) -> None:
     """Cut the parameters of a module that none of its blocks has. Gradients are added up, not averaged: each process
     has its share of the sum."""
-    fully_shard(module, mesh=mesh, reshard_after_forward=True)
-    assert isinstance(module, FSDPModule)
-    module.set_gradient_divide_factor(1.0)
-    module.set_force_sum_reduction_for_comms(True)  # gloo can do no other
+    cut = cast(FSDPModule, fully_shard(module, mesh=mesh, reshard_after_forward=True))
+    cut.set_gradient_divide_factor(1.0)
+    cut.set_force_sum_reduction_for_comms(True)  # gloo can do no other
 
 
 def keep(parameter: Tensor, whole: Tensor) -> None:

@@ -552,6 +552,7 @@ class _Together:
         """Write the checkpoint of each run: all to files beside the targets, which are then renamed."""
         if isinstance(self.weights, _ShardedWeights):
             (run,) = self.runs
+            assert run.checkpoint is not None
             content = {"digest": run.config.digest, "data": self.data.digest, "history": run.history}
             self.weights.save(run.checkpoint, run.step, content)
             return
