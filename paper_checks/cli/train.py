@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
+from paper_checks.cli import options, plan
 from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import counted, number_of, print_json, say
+from paper_checks.cli.plan import Machines
 from paper_checks.system.files import document
 from paper_checks.system.page import Page, grid
 from paper_checks.system.processes import Workers, is_under_torchrun
@@ -35,6 +36,7 @@ EXAMPLES = (
     "train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10",
     "train --scheme post-ln,admin --shape nmt --layers 18 --learning-rate 1e-3 --steps 400 --warmup 100",
     "train --recipe gpt2,llama-3 --layers 2,8 --width 64 --heads 4 --learning-rate 1e-3",
+    "train --recipe llama-2 --layers 32 --width 4096 --heads 32 --tokens 4096 --batch 1024 --learning-rate 1e-4 --plan",
     "train --scheme pre-ln --shape gpt --text book.txt.gz --layers 4 --learning-rate 2e-3 --plot book.svg",
 )
 
@@ -251,7 +253,37 @@ def trials_of(asked: Asked) -> list[Trial]:
     ]
 
 
+@contextmanager
+def refusing_fields() -> Iterator[None]:
+    """As ``refusing``, where the rooms below name fields: the user knows the options in their place."""
+    with refusing():
+        try:
+            yield
+        except ValueError as error:
+            raise BadInputError(_FIELD.sub(lambda field: _OPTIONS[field[0]], str(error))) from error
+
+
 # ---------------------------------------------------------------- the command
+
+
+def planned(asked: Asked, machines: Machines, *, as_json: bool) -> int:
+    """Say what each scheme under each optimizer at each depth would take."""
+    from paper_checks.lowering.planned import planned_trial
+
+    with refusing_fields():
+        trials = trials_of(asked)
+        rows = [
+            planned_trial(trial, machines.hardware, machines.nodes, vocabulary=machines.vocabulary)
+            for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in reversed(trials)}.values()
+        ]
+    common = {name: value for name, value in vars(trials[0]).items() if name not in _NOT_COMMON}
+    answer = document(config=common, hardware=asdict(machines.hardware), rows=rows[::-1])
+    if as_json:
+        print_json(answer)
+    else:
+        plan.show(answer)
+    return 0
+
 
 _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
 """Of a trial's names, those that are no part of the document's ``config``: its rows and runs have them."""
@@ -260,6 +292,7 @@ _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learn
 def run(
     asked: Asked,
     place: Place,
+    machines: Machines,
     checkpoint_every: int | None = option(
         "Also keep a run that is under way, every so many steps, so that a killed one goes on.", None, MORE, most=10**9
     ),
@@ -281,15 +314,14 @@ def run(
     A model too large for one device: `torchrun --nproc-per-node 8 --no-python
     depthlaw train ...` cuts each run over 8 processes, a GPU each.
     """
+    if machines.plan:
+        return planned(asked, machines, as_json=as_json)
     # Everything that can be wrong with the input is said before anything is trained. 1: a run could not be done,
     # which is not one that diverged.
     kept_in = place.store_file("training.sqlite")
-    with refusing():
-        try:
-            trials = trials_of(asked)
-            configs = {trial: trial.named() for trial in trials}
-        except ValueError as error:  # which names fields: the user knows the options in their place
-            raise BadInputError(_FIELD.sub(lambda field: _OPTIONS[field[0]], str(error))) from error
+    with refusing_fields():
+        trials = trials_of(asked)
+        configs = {trial: trial.named() for trial in trials}
     if plot is not None:
         from paper_checks.pages.loss_plots import check_place, check_size
 

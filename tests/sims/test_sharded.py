@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SHORT = replace(
     FULL, precision="float64", batch_size=64, num_steps=3, warmup_steps=2, evaluate_every=3, measure_at=(0, 3)
 )
-ROUNDING = {"rtol": 1e-9, "atol": 1e-8 * SHORT.learning_rate}
-OF_BFLOAT16 = {"rtol": 0.0, "atol": 2**-7 * SHORT.learning_rate}
+ROUNDING = 1e-9, 1e-8 * SHORT.learning_rate
+OF_BFLOAT16 = 0.0, 2**-7 * SHORT.learning_rate
 """Muon multiplies in bfloat16, where a last bit of a product may fall either way."""
 
 
@@ -95,9 +95,11 @@ def check_weights(folder: Path, config: TrainConfig, processes: Processes, tmp_p
         f"weights.{name}": torch.zeros_like(weight.reshape(weight.shape or (1,))) for name, weight in expected.items()
     }
     processes.read(processes.found(folder)["folder"], kept)
-    limits = OF_BFLOAT16 if "muon" in config.optimizer else ROUNDING
+    rtol, atol = OF_BFLOAT16 if "muon" in config.optimizer else ROUNDING
     for name, weight in expected.items():
-        torch.testing.assert_close(kept[f"weights.{name}"].view_as(weight), weight, msg=lambda said: said, **limits)
+        if name.endswith("_k_bias"):  # nothing depends on it: its gradient is rounding, and its step the sign of that
+            continue
+        torch.testing.assert_close(kept[f"weights.{name}"].view_as(weight), weight, rtol=rtol, atol=atol)
 
 
 def test_two_processes_are_one(tmp_path: Path) -> None:
