@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paper_checks.cli import options
 from paper_checks.cli.options import BadInputError, option
 from paper_checks.cli.output import number_of
+from paper_checks.lowering.planned import gigabytes
 from paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
@@ -75,10 +76,8 @@ def show(answer: Mapping[str, Any]) -> None:
             "computed again" + (f"; Muon {_short(flops['optimizer'])} on each device." if flops["optimizer"] else "."),
             "dim",
         )
-        page.show(
-            grid(("GB on each device", *_PARTS, "all", "fits"), _memories(row), ("GB on each device",), padding=0)
-        )
-        page.show(grid(("a step", "received", "seconds", "again computed"), _times(row), ("a step",), padding=0))
+        page.show(grid(("devices", "sublayers", *_PARTS, "all", "fits"), _memories(row), _WORDS, padding=0))
+        page.show(grid(("devices", "sublayers", "received", "seconds"), _times(row), _WORDS, padding=0))
     page.say(
         f"A node has {number_of(hardware['devices'], 'device')} of {hardware['memory'] / 1e9:g} GB and "
         f"{hardware['flops'] / 1e12:g} teraflops, which sends {hardware['bandwidth'] / 1e9:g} GB a second within the "
@@ -87,34 +86,47 @@ def show(answer: Mapping[str, Any]) -> None:
     )
 
 
-_PARTS = ("weights", "gradients", "optimizer", "activations", "working", "measuring")
+_WORDS = ("devices", "sublayers")
+_PARTS = {
+    "weights": "weights",
+    "grads": "gradients",
+    "state": "optimizer",
+    "activations": "activations",
+    "working": "working",
+    "copy": "measuring",
+}
+"""The columns of memory, and what they are called in JSON."""
 _MEANING = (
-    "Each device keeps its share of weights, gradients and the optimizer's state, and gathers the weights of a block "
-    "when it needs them, twice a step (FSDP). again computed: the backward pass computes each sublayer again "
-    "(--recompute). working: what is gathered just then, with its gradients. measuring: the copy in which the update "
-    "is measured, not at the same time as activations. Memory is the least: an allocator takes some more. received: "
-    "GB of weights and gradients. seconds: from all communication hidden behind arithmetic to none, both at full "
-    "speed; real runs reach a part of it."
+    "Memory is in GB on each device, and the least: an allocator takes some more. Each device keeps its share of "
+    "weights, gradients and the optimizer's state, and gathers the weights of a block when it needs them, twice a "
+    "step (FSDP). sublayers: whether what they compute is kept for the backward pass, or computed again there "
+    "(--recompute). "
+    "working: what is gathered just then, with its gradients. copy: the weights in float64 in which the update is "
+    "measured, when no activations are there. received: GB of weights and gradients a step. seconds: of a step, from "
+    "all communication hidden behind arithmetic to none, both at full speed; real runs reach a part of it."
 )
 
 
-def _devices(place: Mapping[str, Any]) -> str:
-    return f"{number_of(place['num_nodes'], 'node')}, {number_of(place['num_devices'], 'device')}"
+def _lines(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, list[str]]]:
+    """The numbers of each number of nodes, the name of each way there, and the first cells of its line."""
+    for place in row["nodes"]:
+        devices = f"{place['num_nodes']} x {place['num_devices'] // place['num_nodes']}"
+        yield place, "as_it_is", [devices, "kept"]
+        yield place, "recomputing", ["", "again"]
 
 
 def _memories(row: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    for place in row["nodes"]:
-        for way, ending in (("as_it_is", ""), ("recomputing", ", again computed")):
-            memory = place[way]["memory"]
-            numbers = [f"{memory[part] / 1e9:.3g}" for part in (*_PARTS, "total")]
-            yield [_devices(place) + ending, *numbers, "yes" if place[way]["fits"] else "no"]
+    for place, way, first in _lines(row):
+        memory = place[way]["memory"]
+        numbers = [gigabytes(memory[part]) for part in (*_PARTS.values(), "total")]
+        yield [*first, *numbers, "yes" if place[way]["fits"] else "no"]
 
 
 def _times(row: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    for place in row["nodes"]:
-        received = sum(place["received"].values()) / 1e9
-        ranges = [place[way]["seconds"] for way in ("as_it_is", "recomputing")]
-        yield [_devices(place), f"{received:.3g}", *(f"{one['low']:.3g} to {one['high']:.3g}" for one in ranges)]
+    for place, way, first in _lines(row):
+        seconds = place[way]["seconds"]
+        received = gigabytes(sum(place["received"].values()))
+        yield [*first, received, f"{seconds['low']:.3g} to {seconds['high']:.3g}"]
 
 
 def _short(number: float) -> str:

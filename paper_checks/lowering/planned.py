@@ -69,3 +69,14 @@ def _of_way(plan: Plan, memory: Memory, *, recomputes: bool) -> dict[str, Any]:
         "fits": plan.fits(memory),
         "seconds": {"low": low, "high": high},
     }
+
+
+def gigabytes(number: float) -> str:
+    """With three digits, and all before the point.
+
+    >>> from paper_checks.lowering.planned import gigabytes
+    >>> gigabytes(4.0612e12), gigabytes(3.2e8)
+    ('4,061', '0.32')
+    """
+    number /= 1e9
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
