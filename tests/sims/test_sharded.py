@@ -120,7 +120,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
             check_weights(tmp_path / name, config, processes, tmp_path)
         told: list[int] = []
         place = tmp_path / "killed"
-        resumed = train(configs["lamb"], processes=processes, checkpoint=place, checkpoint_every=3, advance=told.append)
+        resumed = train(begun_by_two, processes=processes, checkpoint=place, checkpoint_every=3, advance=told.append)
         assert told == [2, 1]
         check_result(resumed.plain(), train(begun_by_two).plain())
         check_weights(place, begun_by_two, processes, tmp_path)
