@@ -102,7 +102,8 @@ _MEANING = (
     "step (FSDP). sublayers: whether what they compute is kept for the backward pass, or computed again there "
     "(--recompute). "
     "working: what is gathered just then, with its gradients. copy: the weights in float64 in which the update is "
-    "measured, when no activations are there. received: GB of weights and gradients a step. seconds: of a step, from "
+    "measured, when no activations are there; on one device all counts what an optimizer makes on its way, too. "
+    "received: GB of weights and gradients a step. seconds: of a step, from "
     "all communication hidden behind arithmetic to none, both at full speed; real runs reach a part of it."
 )
 

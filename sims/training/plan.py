@@ -92,8 +92,9 @@ class Memory(NamedTuple):
 
     weights, gradients, optimizer: what the device keeps of them. activations: what the backward pass of a batch needs
     from the forward pass, at its most. working: what is there for a moment: of one device, the gradients before they
-    stand in their place; of several, blocks that are gathered, with their gradients. measuring: the copy of the weights
-    in float64 in which the update is measured, between steps.
+    stand in their place; of several, blocks that are gathered, with their gradients. stepping: what the optimizer of
+    one device makes on its way, when activations are gone. measuring: the copy of the weights in float64 in which the
+    update is measured, between steps.
     """
 
     weights: int
@@ -101,12 +102,14 @@ class Memory(NamedTuple):
     optimizer: int
     activations: int
     working: int
+    stepping: int
     measuring: int
 
     @property
     def total(self) -> int:
         """At the peak."""
-        return self.weights + self.gradients + self.optimizer + max(self.activations + self.working, self.measuring)
+        moment = max(self.activations + self.working, self.stepping, self.measuring)
+        return self.weights + self.gradients + self.optimizer + moment
 
 
 class Width(NamedTuple):
@@ -122,6 +125,10 @@ class Width(NamedTuple):
 
 _STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2, "lamb": 2}
 """The numbers that an optimizer keeps of a number of the weights, where that is not 1."""
+
+
+_COPIES: Mapping[str, int] = {"signsgd": 3, "lion": 4, "lars": 5, "lamb": 8, "sophia": 4}
+"""The copies of the weights that a step makes on its way; of the other optimizers it makes fewer than two."""
 
 
 def states_of(optimizer: str, tensor: Tensor) -> int:
@@ -163,13 +170,14 @@ def _memory(
         activations += width.narrow * (head + (max if recomputes else sum)(blocks.values()))
     # Of blocks two are whole, as the next is gathered meanwhile, and what stands outside; then their gradients, and a
     # sum of one.
-    working = num if num_devices == 1 else 3 * largest + 2 * outside + max(largest, outside)
+    working = 2 * num if num_devices == 1 else 3 * largest + 2 * outside + max(largest, outside)
     return Memory(
         weights=_share(width.wide * num, num_devices),
         gradients=_share(width.wide * num, num_devices),
         optimizer=_share(width.wide * states, num_devices),
         activations=activations,
         working=width.wide * working,
+        stepping=width.wide * num * _COPIES.get(config.optimizer, 0) if num_devices == 1 else 0,
         measuring=_share(8 * num, num_devices) if config.measure_at else 0,
     )
 

@@ -17,6 +17,7 @@ from sims.training.data import DataConfig, load
 from sims.training.frontend import Network
 from sims.training.plan import NODE, flops_of_step, memory_of_training, parameters_of, plan, states_of
 from sims.training.train import PRECISIONS, TrainConfig, _Run, _Together
+from tests.memory import Peak
 
 MODEL = ModelConfig(
     encoder=alternating(4), placement="pre", d_model=48, num_heads=4, activation="gelu", has_affine=True, has_bias=True
@@ -122,6 +123,20 @@ def test_optimizers_keep_so_much(name: str) -> None:
         if isinstance(value, Tensor) and value.numel() > 1
     )
     assert kept == sum(states_of(name, tensor) for tensor in parameters_of(config.model, load(config.data)))
+
+
+@pytest.mark.parametrize("batch_size", [1, 64])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_peak_of_a_step(name: str, batch_size: int) -> None:
+    """Of all tensors that are alive at once, where weights take the most and where activations do."""
+    config = replace(BASE, model=replace(MODEL, norm_eps=1e-5, d_model=96), optimizer=name, batch_size=batch_size)
+    config = replace(config, evaluate_every=100, num_steps=3)
+    with Peak() as peak:
+        steps = together(config).steps()
+        next(steps)  # which makes what the optimizer keeps
+        peak.most = 0
+        next(steps)
+    assert memory_of_training(config, load(config.data)).total == pytest.approx(peak.most, rel=0.1)
 
 
 def counted_flops(config: TrainConfig) -> tuple[int, int]:
