@@ -39,8 +39,9 @@ class NotEnoughMemoryError(ValueError):
     """One model alone needs more than there is; the message says how much, and what is there."""
 
 
-Receive = Callable[[str, Tensor, Tensor], None]
-"""Called with a matrix's name, the vectors (E, B T, D) that it multiplies and the gradient (E, B T, F) behind it."""
+Receive = Callable[[str, Tensor, Tensor, Tensor], None]
+"""Called with a matrix's name and itself (E, F, D), the vectors (E, B T, D) that it multiplies and the gradient
+(E, B T, F) behind it."""
 
 
 class _Linear(torch.autograd.Function):
@@ -58,7 +59,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad_ENF,) = grads
         x_END, weight_EFD = ctx.saved_tensors
-        ctx.receive(ctx.name, x_END, grad_ENF)
+        ctx.receive(ctx.name, weight_EFD.detach(), x_END, grad_ENF)
         return grad_ENF @ weight_EFD if ctx.needs_input_grad[0] else None, None, None, None, None
 
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -296,11 +296,7 @@ class Transformer(nn.Module):
         first_BTD, second_BTD, values_BTD = x_BTD, x_BTD, None
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD, first_BTD, values_BTD)
-            if self.config.recomputes and torch.is_grad_enabled():
-                behind = checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
-            else:
-                behind = self._sublayer(*arguments)
-            x_BTD, added_BTD, values_BTD = behind
+            x_BTD, added_BTD, values_BTD = self._through(*arguments)
             if self.config.has_second_stream:
                 second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)
@@ -309,6 +305,12 @@ class Transformer(nn.Module):
             is_sum = "second" in ends
             x_BTD = x_BTD + self._norm("second", side, second_BTD) if is_sum else self._norm("final", side, x_BTD)
             yield len(sublayers) + 1, self.on_stream(side, len(sublayers) + 1, x_BTD)
+
+    def _through(self, *arguments: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Through a sublayer, which the backward pass computes again where the config says so."""
+        if self.config.recomputes and torch.is_grad_enabled():
+            return checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
+        return self._sublayer(*arguments)
 
     def _sublayer(
         self,

@@ -42,13 +42,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 
 from sims.config import MATCHED, MIXED, NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING
@@ -81,10 +81,26 @@ def _norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return largest * torch.linalg.vector_norm(_ratio(x, largest), dim=dims, keepdim=True)
 
 
+class Cut(Protocol):
+    """How parameters are cut over processes, each of which has a part of every parameter; in a group of ``make``."""
+
+    def norm(self, x: Tensor) -> Tensor:
+        """The Euclidean norm of the whole of x, which is cut as the parameters are."""
+        ...
+
+    def whole(self, x: Tensor) -> Tensor: ...
+
+    def part_of(self, whole: Tensor, theta: Tensor) -> Tensor:
+        """What this process has of it, cut as theta is."""
+        ...
+
+
 def _own_norm(x: Tensor, group: Mapping[str, Any]) -> Tensor:
     """The Euclidean norm of a parameter; of one that is several tensors of these "sizes", one behind the other, that of
     each, at each of its entries.
     """
+    if (cut := group.get("cut")) is not None:
+        return cut.norm(x)
     if (sizes := group.get("sizes")) is None:
         return _norm(x, tuple(range(x.ndim)))
     lengths = torch.tensor(sizes, device=x.device)
@@ -364,17 +380,53 @@ class MuonWithAdamW(_Stepping):
         if rest:
             _step_as(self, AdamW(rest, lr, group["betas"], group["eps"], weight_decay))
         for shape, matrices in by_shape.items():
-            towards = torch.stack([self._momentum(theta, group) for theta in matrices])
-            steps = _newton_schulz(towards, group["ns_coefficients"], group["ns_steps"])
             length = MATCHED * math.sqrt(max(shape)) if group["is_matched"] else 1.0
-            for theta, step in zip(matrices, steps, strict=True):
+            for theta, step in self._orthogonal(matrices, group):
                 theta.mul_(1 - lr * weight_decay).add_(step, alpha=-lr * length)
+
+    def _orthogonal(self, matrices: Sequence[Tensor], group: Mapping[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each matrix of one shape with its step. One that is cut over processes is made whole on each, by itself."""
+        towards = [self._momentum(theta, group) for theta in matrices]
+        how = group["ns_coefficients"], group["ns_steps"]
+        if (cut := group.get("cut")) is None:
+            yield from zip(matrices, _newton_schulz(torch.stack(towards), *how), strict=True)
+            return
+        for theta, part in zip(matrices, towards, strict=True):
+            (step,) = _newton_schulz(cut.whole(part)[None], *how)
+            yield theta, cut.part_of(step, theta)
 
     def _momentum(self, theta: Tensor, group: Mapping[str, Any]) -> Tensor:
         """What stands in the gradient's place."""
         assert theta.grad is not None
         buffer = _average(self.state[theta], "momentum_buffer", group["momentum"], theta.grad)
         return theta.grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer
+
+
+class AdafactorOfWhole(_Stepping):
+    """torch.optim.Adafactor where parameters are cut: each is made whole for its step, by itself."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        weight_decay: float = 0.0,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+    ) -> None:
+        super().__init__(params, lr, weight_decay=weight_decay, beta2_decay=beta2_decay, eps=eps, d=d)
+
+    def step_group(self, group: dict[str, Any]) -> None:
+        cut, options = group["cut"], {name: group[name] for name in self.defaults}
+        for theta in group["params"]:
+            if theta.grad is not None:
+                leaf = nn.Parameter(cut.whole(theta))
+                leaf.grad = cut.whole(theta.grad)
+                part = Adafactor([leaf], **options)
+                part.state[leaf] = self.state[theta]
+                part.step()
+                theta.copy_(cut.part_of(leaf.detach(), theta))
 
 
 def _newton_schulz(matrices: Tensor, coefficients: tuple[float, float, float], num_steps: int) -> Tensor:
@@ -425,7 +477,8 @@ def make(name: str, parameters: Iterable[Tensor] | Iterable[dict[str, Any]], lr:
 
     A learning-rate multiplier of a role is a group with lr times it. What is no matrix of a branch stands, under
     "muon+adamw", in a group with "is_branch" False. Several tensors of lars or lamb may be one vector, in a group with
-    their "sizes" and no other parameter. ``options`` are the class's own and replace these defaults: no
+    their "sizes" and no other parameter. Parameters that are cut over processes stand in groups with a "cut".
+    ``options`` are the class's own and replace these defaults: no
     weight decay; momentum 0.9 for "momentum"; eps so small that no float64 gradient above 1e-138 and no float32 one
     above 1e-11 feels it, yet with a square that can be stored: a smaller one would make huge steps of gradients whose
     squares underflow. Raises ValueError for an unknown name, an lr below 0 or no parameters, TypeError for an option
@@ -445,4 +498,6 @@ def make(name: str, parameters: Iterable[Tensor] | Iterable[dict[str, Any]], lr:
     if name in ("adam", "adamw", "rmsprop", "adafactor", "lamb", "muon", "sophia", MIXED):
         eps = max(_small(theta.dtype) for group in groups for theta in group["params"])
         defaults["eps"] = (eps, eps) if name == "adafactor" else eps
-    return _CLASSES[name](groups, lr=lr, **{**defaults, **options})
+    is_cut = any("cut" in group for group in groups)
+    kind = AdafactorOfWhole if name == "adafactor" and is_cut else _CLASSES[name]
+    return kind(groups, lr=lr, **{**defaults, **options})

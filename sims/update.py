@@ -173,10 +173,9 @@ def first_order(
         reduced.add(name)
         _reduce(name, norms, order, keeps_steps=keeps_steps and name not in INPUTS)
 
-    def receive(name: str, x_END: Tensor, grad_ENF: Tensor) -> None:
-        weight, is_branch = trained[name].detach(), model.roles[name] in BRANCH_ROLES
+    def receive(name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
         grad_EFD = grad_ENF.mT @ x_END
-        reduce(name, Norms(grad_EFD, weight, 2, is_branch, rank=x_END.shape[1]))
+        reduce(name, Norms(grad_EFD, weight_EFD, 2, model.roles[name] in BRANCH_ROLES, rank=x_END.shape[1]))
         if (bias := f"{name}_bias") in trained:
             reduce(bias, Norms(grad_ENF.sum(1), trained[bias].detach(), 1, is_branch=False))
 
@@ -225,11 +224,12 @@ def _empty(
     A result that is allocated between two gradients would take the place of the first, where the next gradient, of the
     same size, would no longer fit: the process grew by a copy of all weights.
     """
-    order, one_of_them = FirstOrder(steps={optimizer: {} for optimizer in optimizers}), next(iter(trained.values()))
+    order, one = FirstOrder(steps={optimizer: {} for optimizer in optimizers}), next(iter(trained.values()))
     rooms: dict[str, list[Tensor]] = {}
     for optimizer in optimizers:
         is_one = optimizer != "lamb" and not keeps_steps  # the definition's update is that of the real step
-        rooms[optimizer] = [one_of_them.detach().new_empty(len(trained), num_members) for _ in range(2 - is_one)]
+        shape = len(trained), num_members
+        rooms[optimizer] = [torch.empty(shape, dtype=one.dtype, device=one.device) for _ in range(2 - is_one)]
         tables = [dict(zip(trained, room, strict=True)) for room in rooms[optimizer]]
         order.functionals[optimizer], order.values[optimizer] = tables[0], tables[-1]
     return order, rooms

@@ -37,6 +37,7 @@ from paper_checks.cli import (
 )
 from paper_checks.cli.options import BadInputError, unfolded
 from paper_checks.cli.output import say
+from paper_checks.system.processes import is_under_torchrun
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 ClickError = next(
@@ -164,6 +165,9 @@ def main() -> None:
             raise
         code = stopping.STOPPED  # whatever became of the KeyboardInterrupt on its way
     stopping.finish()
+    if is_under_torchrun():  # threads of gloo that still want the interpreter abort one that takes its time to end
+        sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -8,18 +8,21 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
+from paper_checks.cli import options, plan
 from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
 from paper_checks.cli.output import counted, number_of, print_json, say
+from paper_checks.cli.plan import Machines
 from paper_checks.system.files import document
 from paper_checks.system.page import Page, grid
+from paper_checks.system.processes import is_under_torchrun
 from paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
 
     from paper_checks.lowering.trials import Trial
     from sims.cluster import Workers
+    from sims.training.sharded import Processes
     from sims.training.store import Store
 
 EXAMPLES = (
     "train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10",
     "train --scheme post-ln,admin --shape nmt --layers 18 --learning-rate 1e-3 --steps 400 --warmup 100",
     "train --recipe gpt2,llama-3 --layers 2,8 --width 64 --heads 4 --learning-rate 1e-3",
+    "train --recipe llama-2 --layers 32 --width 4096 --heads 32 --tokens 4096 --batch 1024 --learning-rate 1e-4 --plan",
     "train --scheme pre-ln --shape gpt --text book.txt.gz --layers 4 --learning-rate 2e-3 --plot book.svg",
 )
 
@@ -61,6 +66,17 @@ class Place:
     def __post_init__(self) -> None:
         if self.workers is not None and self.scheduler is not None:
             raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
+        if is_under_torchrun() and (self.workers or self.scheduler):
+            raise BadInputError("under torchrun --workers and --scheduler have no place: its processes share each run")
+
+    def processes(self) -> Processes | None:
+        """Those that torchrun started, over which each run is cut; None without torchrun."""
+        if not is_under_torchrun():
+            return None
+        from sims.measure import choose_device
+        from sims.training.sharded import start
+
+        return start(choose_device(self.device))
 
     def store_file(self, name: str) -> Path:
         """--store, or a file of that name in the folder that git ignores."""
@@ -68,11 +84,14 @@ class Place:
 
         return self.store or options.local_file(RECORDS / "local" / name, "--store FILE", "the store")
 
-    def workers_of(self, trials: Iterable[Trial]) -> tuple[Callable[[], Executor], Workers]:
+    def workers_of(
+        self, trials: Iterable[Trial], *, num_processes: int = 1, recomputes: bool = False
+    ) -> tuple[Callable[[], Executor], Workers]:
         """What makes the executor that these go to, and its workers. ValueError, in one line, where one of them does
-        not fit into memory, or not as often as there are --workers."""
+        not fit into memory, or not as often as there are --workers. num_processes: over which each run is cut.
+        recomputes: whether its backward pass computes sublayers again."""
         from paper_checks.lowering.trials import check_memory
-        from paper_checks.system.processes import Workers as Processes
+        from paper_checks.system import processes
         from sims.cluster import Cluster, Workers
         from sims.ensemble import available_bytes
         from sims.measure import choose_device, device_name
@@ -80,18 +99,23 @@ class Place:
         if self.scheduler is not None:
             with Cluster(self.scheduler) as cluster:
                 workers = cluster.workers(self.device)
-            check_memory(trials, workers.free, f"for a worker of {self.scheduler}")
+            check_memory(trials, workers.free, f"for a worker of {self.scheduler}", recomputes=recomputes)
             return partial(Cluster, self.scheduler, workers.device), workers
         device = choose_device(self.device)
         free = available_bytes(device)
-        fitting = check_memory(trials, free, f"on {device}")
+        if is_under_torchrun():  # one run at a time, in a thread, so that its claim is kept up meanwhile
+            own = free if device == "cuda" else free // num_processes
+            check_memory(trials, own, f"for each process on {device}", num_devices=num_processes, recomputes=recomputes)
+            workers = Workers(num_workers=1, device=device, device_name=device_name(device), free=own)
+            return partial(ThreadPoolExecutor, 1), workers
+        fitting = check_memory(trials, free, f"on {device}", recomputes=recomputes)
         if self.workers is not None and self.workers > fitting:
             raise BadInputError(
                 f"--workers {self.workers}: the free memory is enough for {fitting} of such runs at a time"
             )
         num = self.workers or min(os.cpu_count() or 1, fitting)
         workers = Workers(num_workers=num, device=device, device_name=device_name(device), free=free // num)
-        return partial(Processes, num), workers
+        return partial(processes.Workers, num), workers
 
     def deadline(self) -> float | None:
         """On the clock of time.monotonic, from now on."""
@@ -253,7 +277,37 @@ def trials_of(asked: Asked) -> list[Trial]:
     ]
 
 
+@contextmanager
+def refusing_fields() -> Iterator[None]:
+    """As ``refusing``, where the rooms below name fields: the user knows the options in their place."""
+    with refusing():
+        try:
+            yield
+        except ValueError as error:
+            raise BadInputError(_FIELD.sub(lambda field: _OPTIONS[field[0]], str(error))) from error
+
+
 # ---------------------------------------------------------------- the command
+
+
+def planned(asked: Asked, machines: Machines, *, as_json: bool) -> int:
+    """Say what each scheme under each optimizer at each depth would take."""
+    from paper_checks.lowering.planned import planned_trial
+
+    with refusing_fields():
+        trials = trials_of(asked)
+        rows = [
+            planned_trial(trial, machines.hardware, machines.nodes, vocabulary=machines.vocabulary)
+            for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in reversed(trials)}.values()
+        ]
+    common = {name: value for name, value in vars(trials[0]).items() if name not in _NOT_COMMON}
+    answer = document(config=common, hardware=asdict(machines.hardware), rows=rows[::-1])
+    if as_json:
+        print_json(answer)
+    else:
+        plan.show(answer)
+    return 0
+
 
 _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
 """Of a trial's names, those that are no part of the document's ``config``: its rows and runs have them."""
@@ -262,8 +316,14 @@ _NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learn
 def run(
     asked: Asked,
     place: Place,
+    machines: Machines,
     checkpoint_every: int | None = option(
         "Also keep a run that is under way, every so many steps, so that a killed one goes on.", None, MORE, most=10**9
+    ),
+    recompute: bool = option(
+        "Compute each sublayer again in the backward pass, which keeps less in memory and changes no number.",
+        False,
+        MORE,
     ),
     plot: Path | None = option("Draw the losses to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES),
     as_json: bool = options.JSON,
@@ -274,16 +334,18 @@ def run(
     diverged), puts the held-out loss beside what can be had without looking at
     the input, and shows the update at initialisation and later. Runs are kept:
     the same command does not repeat them, and one that was stopped goes on.
+
+    A model too large for one device: `torchrun --nproc-per-node 8 --no-python
+    depthlaw train ...` cuts each run over 8 processes, a GPU each.
     """
+    if machines.plan:
+        return planned(asked, machines, as_json=as_json)
     # Everything that can be wrong with the input is said before anything is trained. 1: a run could not be done,
     # which is not one that diverged.
     kept_in = place.store_file("training.sqlite")
-    with refusing():
-        try:
-            trials = trials_of(asked)
-            configs = {trial: trial.named() for trial in trials}
-        except ValueError as error:  # which names fields: the user knows the options in their place
-            raise BadInputError(_FIELD.sub(lambda field: _OPTIONS[field[0]], str(error))) from error
+    with refusing_fields():
+        trials = trials_of(asked)
+        configs = {trial: trial.named() for trial in trials}
     if plot is not None:
         from paper_checks.pages.loss_plots import check_place, check_size
 
@@ -293,24 +355,35 @@ def run(
 
     from paper_checks.lowering.trained_rows import about_data, kept_results, rows
     from paper_checks.lowering.trials import execute, kind_of
-    from sims.training.sweep import sweep
+    from sims.training.sweep import by_itself, sweep
 
     checkpoints = None if checkpoint_every is None else kept_in.resolve().with_name(f"{kept_in.name}.checkpoints")
-    with refusing(), kept_runs(kept_in) as kept, counted("training", len(trials)) as advance:
+    train = partial(
+        execute,
+        folder=str(Path.cwd()),
+        checkpoints=checkpoints,
+        checkpoint_every=checkpoint_every or 1,
+        recomputes=recompute,
+    )
+    with refusing():
+        processes = place.processes()
+    if processes is not None:
+        train = partial(train, processes=processes, device=processes.mesh.device_type)
+        if processes.rank:
+            processes.follow(train)
+            return 0
+    num_processes = 1 if processes is None else processes.num
+    others = nullcontext() if processes is None else processes.dismissing()
+    with refusing(), kept_runs(kept_in) as kept, counted("training", len(trials)) as advance, others:
         there = kept_results(kept, configs)
-        make_executor, workers = place.workers_of(trial for trial, result in there.items() if result is None)
+        todo = (trial for trial, result in there.items() if result is None)
+        make_executor, workers = place.workers_of(todo, num_processes=num_processes, recomputes=recompute)
         report = sweep(
             list(configs.values()),
-            partial(
-                execute,
-                folder=str(Path.cwd()),
-                device=workers.device,
-                checkpoints=checkpoints,
-                checkpoint_every=checkpoint_every or 1,
-            ),
+            partial(train, device=workers.device) if processes is None else processes.leading(train),
             kept,
             make_executor,
-            kind_of=partial(kind_of, device=workers.device, free=workers.free),
+            kind_of=by_itself if processes else partial(kind_of, device=workers.device, free=workers.free),
             at_once=2 * workers.num_workers,
             device=workers.device_name,
             advance=advance,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -27,16 +28,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from sims.config import ModelConfig, SublayerConfig
+    from sims.training.sharded import Processes
     from sims.training.sweep import Kind
     from sims.training.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
-_COPIES: Mapping[str, int] = {
-    **{"sgd": 4, "adafactor": 5, "momentum": 5, "rmsprop": 5, "muon": 5, "adam": 6, "adamw": 6, "signsgd": 6},
-    **{"muon+adamw": 6, "lion": 7, "sophia": 7, "lars": 8, "lamb": 12},
-}
-"""How often the size of all weights is held at the peak of a step: weights, gradients as they come and in a row, what
-the optimizer keeps, and what it computes meanwhile. Counted tensor by tensor, which a test repeats."""
 
 
 class Shape(NamedTuple):
@@ -252,33 +248,25 @@ def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[Sub
     )
 
 
-def least_bytes(trial: Trial) -> int:
-    """What its training takes at its peak, and not less than that: weights, gradients, what the optimizer holds, the
-    logits, and the graph of one batch as ``measure`` has it: of long sequences, whose scores are not kept here, twice
-    as much as it takes."""
-    from sims.ensemble import bytes_of_member
+def least_bytes(trial: Trial, *, num_devices: int = 1, recomputes: bool = False) -> int:
+    """What its training holds at its peak on each of the devices that it is cut over."""
     from sims.training.data import load
+    from sims.training.plan import memory_of_training
 
     config = trial.lower()
-    data = load(config.data)
-    model = replace(config.model, num_outputs=data.num_classes, vocab_size=data.vocab_size)
-    num_tokens = max(data.num_positions, data.num_decoder_positions)
-    num_copies = _COPIES[trial.optimizer]
-    itemsize = 8 if trial.precision == "float64" else 4
-    of_logits = 3 * itemsize * trial.batch_size * num_tokens * data.num_classes
-    if trial.precision == "bfloat16":  # of what is multiplied, not of the weights
-        itemsize, num_copies = 2, 2 * num_copies
-    return of_logits + bytes_of_member(model, trial.batch_size * num_tokens, num_tokens, itemsize, num_copies)
+    return memory_of_training(config, load(config.data), num_devices=num_devices, recomputes=recomputes or None).total
 
 
-def check_memory(trials: Iterable[Trial], free: int, where: str) -> int:
-    """How many of the largest are trained at a time in so many free bytes. ValueError, in one line, where not even one
-    is. where: in the words of that line, where these bytes are."""
+def check_memory(
+    trials: Iterable[Trial], free: int, where: str, *, num_devices: int = 1, recomputes: bool = False
+) -> int:
+    """How many of the largest are trained at a time in so many free bytes of each device. ValueError, in one line,
+    where not even one is. where: in the words of that line, where these bytes are."""
     from sims.training.data import load
 
     wanted, trial = 1, None
     for one in {replace(one, seed=0, learning_rate=1.0): one for one in trials}.values():
-        if (least := least_bytes(one)) > wanted:
+        if (least := least_bytes(one, num_devices=num_devices, recomputes=recomputes)) > wanted:
             wanted, trial = least, one
     if trial is not None and wanted > free:
         positions = load(trial.lower().data).num_positions
@@ -321,12 +309,16 @@ def execute(
     device: str = "cpu",
     checkpoints: Path | None = None,
     checkpoint_every: int = 100,
+    recomputes: bool = False,
+    processes: Processes | None = None,
 ) -> list[dict[str, Any]]:
     """Train together what ``Trial.named`` named: one, or several of one ``kind_of``; of each a ``TrainResult`` as JSON.
 
     folder: where files of the user's own are looked for; a worker elsewhere stands in another one. checkpoints: a
-    folder for one file of each run that is under way; none is left of a run that has ended. ValueError,
-    in one line, where this checkout makes other numbers or other data of these names.
+    folder for one file of each run that is under way; none is left of a run that has ended. recomputes: whether the
+    backward pass computes sublayers again, which changes no number. processes: those that one run is cut over, each of
+    which calls this; its checkpoint is a folder then. ValueError, in one line, where this checkout makes other numbers
+    or other data of these names.
 
     >>> from paper_checks.lowering.trials import Trial, execute
     >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)
@@ -346,10 +338,18 @@ def execute(
     paths = None
     if checkpoints is not None:
         checkpoints.mkdir(parents=True, exist_ok=True)
-        paths = [checkpoints / f"{key(named)}.pt" for named in several]
+        paths = [checkpoints / f"{key(named)}{'.pt' if processes is None else ''}" for named in several]
+    configs = [trial.lower() for trial in trials]
     results = train_together(
-        [trial.lower() for trial in trials], device=device, checkpoints=paths, checkpoint_every=checkpoint_every
+        [replace(one, model=replace(one.model, recomputes=True)) for one in configs] if recomputes else configs,
+        device=device,
+        checkpoints=paths,
+        checkpoint_every=checkpoint_every,
+        processes=processes,
     )
     for path in paths or ():
-        path.unlink(missing_ok=True)
+        if processes is None:
+            path.unlink(missing_ok=True)
+        elif processes.rank == 0:
+            shutil.rmtree(path, ignore_errors=True)
     return [result.plain() for result in results]

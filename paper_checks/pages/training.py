@@ -36,6 +36,7 @@ from paper_checks.experiments.thousand_layers import arm_name as deep_name
 from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
 from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
+from paper_checks.pages.large_models import large_models
 from paper_checks.pages.markdown import bracket, caption, section, table
 from paper_checks.papers.registry import claims
 from paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
@@ -225,6 +226,7 @@ def page(records: Records) -> str:
         thousand_layers(deep, images("training-thousand", "training-updates")),
         own_row(own, images("training-own-row")),
         best_rates(best, records[BEST_WIDE], images("training-best-rates")),
+        large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
     return "".join(sections).rstrip("\n") + "\n"

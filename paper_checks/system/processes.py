@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from multiprocessing import active_children
@@ -9,6 +10,11 @@ from types import TracebackType
 from typing import Any
 
 from paper_checks.system.stopping import shielded
+
+
+def is_under_torchrun() -> bool:
+    """Whether torchrun started this process, beside others that do the same."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 class Workers(Executor):

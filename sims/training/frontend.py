@@ -17,7 +17,8 @@ Dimensions: E members, B batch, S and T positions of the encoder and of the last
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sims.config import ModelConfig
 from sims.ensemble import Ensemble, Member
 
 
@@ -81,12 +83,16 @@ class Network(nn.Module):
             if config.vocab_size or config.num_outputs:
                 raise ValueError("vocab_size and num_outputs come from the data: leave them out of the model")
         self.members = [Member(replace(member.config, num_outputs=data.num_classes), member.seed) for member in members]
-        self.core = _Fused(self.members, dtype=dtype, device=device)
+        self.core = self._make_core(dtype, device)
         self.config = self.core.config
-        tables = [_tables(member, data) for member in self.members]
-        self.tables = nn.ParameterDict(
-            {name: torch.stack([one[name] for one in tables]).to(dtype=dtype, device=device) for name in tables[0]}
-        )
+        self.tables = nn.ParameterDict(self._make_tables(data, dtype, device))
+
+    def _make_core(self, dtype: torch.dtype, device: torch.device | str) -> Fused:
+        return Fused(self.members, dtype=dtype, device=device)
+
+    def _make_tables(self, data: Shape, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
+        tables = [dict(tables_at_start(member, data)) for member in self.members]
+        return {name: torch.stack([one[name] for one in tables]).to(dtype=dtype, device=device) for name in tables[0]}
 
     def forward(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
         """(E, B, T, C): logits at every position of the last side. inputs: (E, B, S) or (E, B, S, F)."""
@@ -122,6 +128,10 @@ class Network(nn.Module):
         self.members = [self.members[index] for index in kept]
         self.core.keep(kept)
 
+    def gathered(self) -> AbstractContextManager[None]:
+        """Within this, ``vectors`` can be called."""
+        return nullcontext()
+
     def as_ensemble(self) -> Ensemble:
         """The Transformers and their heads as they are now, alone and in float64: for ``sims.update``."""
         ensemble = Ensemble(self.members, device=next(self.core.parameters()).device)
@@ -132,25 +142,28 @@ class Network(nn.Module):
         return ensemble
 
 
-def _tables(member: Member, data: Shape) -> dict[str, Tensor]:
-    """The tables of one member, in float32."""
-    config, generator = member.config, torch.Generator().manual_seed(_TABLES + member.seed)
-
-    def table(rows: int, columns: int, variance: float) -> Tensor:
-        return torch.randn((rows, columns), generator=generator, dtype=torch.float32) * math.sqrt(variance)
-
-    d, has_table = config.d_model, not config.rotary_base
-    part = config.embedding_std**2 / (2 if has_table else 1)
-    tables = {"positions": table(data.num_positions, d, part)} if has_table else {}
+def tables_of(config: ModelConfig, data: Shape) -> dict[str, tuple[tuple[int, int], float]]:
+    """(rows, columns) of each table, and the standard deviation of its entries, in the order in which it is drawn."""
+    d, has_positions = config.d_model, not config.rotary_base
+    part = config.embedding_std**2 / (2 if has_positions else 1)
+    std = math.sqrt(part)
+    tables = {"positions": ((data.num_positions, d), std)} if has_positions else {}
     if data.vocab_size:
-        tables["tokens"] = table(data.vocab_size, d, part)
+        tables["tokens"] = ((data.vocab_size, d), std)
     else:
-        tables["projection"] = table(d, data.num_features, part / data.num_features)
+        tables["projection"] = ((d, data.num_features), math.sqrt(part / data.num_features))
     if data.has_decoder:
-        if has_table:
-            tables["decoder_positions"] = table(data.num_decoder_positions, d, part)
-        tables["decoder_tokens"] = table(data.decoder_vocab_size, d, part)
+        if has_positions:
+            tables["decoder_positions"] = ((data.num_decoder_positions, d), std)
+        tables["decoder_tokens"] = ((data.decoder_vocab_size, d), std)
     return tables
+
+
+def tables_at_start(member: Member, data: Shape) -> Iterator[tuple[str, Tensor]]:
+    """The tables of one member, in float32, each drawn when it is asked for."""
+    generator = torch.Generator().manual_seed(_TABLES + member.seed)
+    for name, (shape, std) in tables_of(member.config, data).items():
+        yield name, torch.randn(shape, generator=generator, dtype=torch.float32) * std
 
 
 def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
@@ -159,7 +172,7 @@ def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
     return functional.embedding(tokens_EBT + first_E[:, None, None], table_EVD.flatten(0, 1))
 
 
-class _Fused(Ensemble):
+class Fused(Ensemble):
     """The same function with torch's own attention, which keeps no scores. It has no forward-mode derivative."""
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:

@@ -52,7 +52,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -62,11 +62,14 @@ from torch.optim import Optimizer
 
 from sims.ensemble import Member, shape_of
 from sims.model import BRANCH_ROLES, ModelConfig
-from sims.optim import MIXED, OPTIMIZERS, group_options, make
+from sims.optim import MIXED, OPTIMIZERS, Cut, group_options, make
 from sims.records.record import rounded
 from sims.training.data import HELD_OUT, IGNORED, Batch, Data, DataConfig, load
 from sims.training.frontend import Network
 from sims.update import Inputs, Task, first_order, roles_of
+
+if TYPE_CHECKING:
+    from sims.training.sharded import Processes, ShardedNetwork
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt")
 PRECISIONS = ("float64", "float32", "bfloat16")
@@ -223,15 +226,23 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_every: int = 100,
     advance: Callable[[int], None] = lambda _: None,
+    processes: Processes | None = None,
 ) -> TrainResult:
     """Train one network.
 
     checkpoint: a file that is written every so many steps and, where it is there, gone on from. advance: told how many
-    steps were done. ValueError, in one line, for data that cannot be read and for a checkpoint of another run.
+    steps were done. processes: those that the network is cut over, each of which calls this; the checkpoint is then a
+    folder that all can read, and any number of processes goes on from it. ValueError, in one line, for data that cannot
+    be read, for a checkpoint of another run, and for a batch of fewer sequences than there are processes.
     """
     checkpoints = None if checkpoint is None else [checkpoint]
     (result,) = train_together(
-        [config], device=device, checkpoints=checkpoints, checkpoint_every=checkpoint_every, advance=advance
+        [config],
+        device=device,
+        checkpoints=checkpoints,
+        checkpoint_every=checkpoint_every,
+        advance=advance,
+        processes=processes,
     )
     return result
 
@@ -243,12 +254,13 @@ def train_together(
     checkpoints: Sequence[Path] | None = None,
     checkpoint_every: int = 100,
     advance: Callable[[int], None] = lambda _: None,
+    processes: Processes | None = None,
 ) -> list[TrainResult]:
     """Train several networks of one ``TrainConfig.kind``; their results in the same order.
 
     checkpoints: a file of each, written every so many steps and, where it is there, gone on from. advance: told how
-    many steps were done, those of each run counted. ValueError, in one line, for runs of several kinds, for data that
-    cannot be read and for a checkpoint of another run.
+    many steps were done, those of each run counted. processes: as of ``train``, for one network. ValueError, in one
+    line, for runs of several kinds, for data that cannot be read and for a checkpoint of another run.
 
     >>> from dataclasses import replace
     >>> from sims.model import ModelConfig, alternating
@@ -262,16 +274,18 @@ def train_together(
     """
     if len({config.kind for config in configs}) != 1:
         raise ValueError("runs that are trained together differ in their seeds and numbers alone")
+    if processes is not None and (len(configs) > 1 or configs[0].batch_size < processes.num):
+        raise ValueError(f"{processes.num} processes train one network, each on a sequence of its batch at least")
     data = load(configs[0].data)
     runs = [_Run(config, data) for config in configs]
     if checkpoints is not None:
         for run, path in zip(runs, checkpoints, strict=True):
-            run.go_on_from(path)
+            run.go_on_from(path, processes)
     behind: dict[int, list[_Run]] = {}  # several steps where a kill came when only some were written
     for run in runs:
         behind.setdefault(run.step, []).append(run)
     for step, several in behind.items():
-        together = _Together(several, device)
+        together = _Together(several, device, processes)
         if step:
             advance(step * len(several))
         for num_runs in together.steps():
@@ -330,16 +344,19 @@ class _Run:
             "stopped": self.stopped,
         }
 
-    def go_on_from(self, path: Path) -> None:
+    def go_on_from(self, path: Path, processes: Processes | None) -> None:
         """Read a checkpoint, where there is one. ValueError, in one line, where it is none, or of another run."""
         self.checkpoint = path
         if not path.exists():
             return
         try:
-            with zipfile.ZipFile(path) as whole:  # torch reads past a flipped bit
-                if (damaged := whole.testzip()) is not None:
-                    raise ValueError(damaged)
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            if processes is None:
+                with zipfile.ZipFile(path) as whole:  # torch reads past a flipped bit
+                    if (damaged := whole.testzip()) is not None:
+                        raise ValueError(damaged)
+                content = torch.load(path, map_location="cpu", weights_only=True)
+            else:
+                content = processes.found(path)
             digest, data = content["digest"], content["data"]
         except Exception as error:  # torch names no exception of its own for a file that it cannot read
             raise ValueError(f"{path} is no checkpoint, or damaged: remove it to begin its run anew") from error
@@ -386,23 +403,27 @@ class _Together:
     runs: those that are in the stack; one that is over leaves it before the next step.
     """
 
-    def __init__(self, runs: Sequence[_Run], device: torch.device | str) -> None:
-        self.runs, self.device = list(runs), torch.device(device)
+    def __init__(self, runs: Sequence[_Run], device: torch.device | str, processes: Processes | None = None) -> None:
+        self.runs, self.device, self.processes = list(runs), torch.device(device), processes
         self.config, self.data = runs[0].config, runs[0].data  # of the config only what all have in common
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         members = [Member(run.config.model, run.config.seed) for run in runs]
-        self.network = Network(members, self.data, dtype=dtype, device=device)
-        self.weights = _Weights(self.network, [run.config for run in runs])
+        if processes is None:
+            self.network = Network(members, self.data, dtype=dtype, device=device)
+            self.weights = _Weights(self.network, [run.config for run in runs])
+        else:
+            self.network = processes.network(members[0], self.data, dtype=dtype, device=device)
+            self.weights = _ShardedWeights(self.network, self.config)
         self._held_out = _to(self.data.held_out(HELD_OUT), self.device)
         self._probe = _part(self._held_out, 0, 1)
         self._at_start = self._logits_of_probe()
         start = self._evaluate() if not self.step else []
         for index, run in enumerate(self.runs):
-            run.num_parameters = sum(p[0].numel() for p in self.network.parameters())
+            run.num_parameters = sum(p.numel() for p in self.network.parameters()) // len(self.runs)
             if run.kept is None:
                 run.held_out_at = [(0, start[index])]
             else:
-                self.weights.restore(index, run.kept["network"], run.kept["optimizer"])
+                self.weights.restore(index, run.kept)
                 run.kept = None
 
     @property
@@ -445,7 +466,7 @@ class _Together:
     def _take_step(self, looks: list[dict[str, Any]] | None) -> None:
         step = self.step
         losses = self._losses(self._batches())
-        for run, loss in zip(self.runs, losses.tolist(), strict=True):
+        for run, loss in zip(self.runs, self._summed(losses.detach()).tolist(), strict=True):
             run.take_loss(loss)
         alive = [index for index, run in enumerate(self.runs) if not run.stopped]
         if not alive:
@@ -459,18 +480,26 @@ class _Together:
             self.weights.take_step(index, step)
 
     def _batches(self) -> Batch:
-        """The batch of each run, (E, B, ...)."""
-        batches = [self.data.batch(run.config.batch_size, run.config.seed, self.step) for run in self.runs]
+        """The batch of each run, (E, B, ...), or what this process has of it."""
+        batches = [self._here(self.data.batch(run.config.batch_size, run.config.seed, self.step)) for run in self.runs]
         return _to(_stacked(batches), self.device)
+
+    def _here(self, batch: Batch) -> Batch:
+        """What this process has of a batch."""
+        return batch if self.processes is None else _each(batch, self.processes.share)
+
+    def _summed(self, x: Tensor) -> Tensor:
+        """Over the processes."""
+        return x if self.processes is None else self.processes.summed(x)
 
     def _precision(self) -> AbstractContextManager[Any]:
         is_mixed = self.config.precision == "bfloat16"
         return torch.autocast(self.device.type, torch.bfloat16) if is_mixed else nullcontext()
 
     def _losses(self, batch: Batch) -> Tensor:
-        """The mean loss of each run's labels, (E,)."""
+        """The mean loss of each run's labels, (E,); of several processes, the part of it that is of this one's."""
         sums_E, counts_E = self._sums(batch)
-        return sums_E / counts_E
+        return sums_E / self._summed(counts_E)
 
     def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The sum of the losses of each run's labels, and how many these are, (E,)."""
@@ -486,8 +515,8 @@ class _Together:
     def _evaluate(self) -> list[float]:
         """The held-out loss of each run. As many sequences at a time as in a batch: so much is in the caches."""
         num, size = len(self._held_out.labels), self.config.batch_size
-        parts = [self._sums(self._for_all(_part(self._held_out, at, size))) for at in range(0, num, size)]
-        sums, counts = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
+        parts = [self._sums(self._for_all(self._here(_part(self._held_out, at, size)))) for at in range(0, num, size)]
+        sums, counts = (self._summed(torch.stack(column).sum(0)) for column in zip(*parts, strict=True))
         return (sums / counts).tolist()
 
     def _for_all(self, batch: Batch) -> Batch:
@@ -503,7 +532,7 @@ class _Together:
 
     def _looks(self) -> list[dict[str, Any]]:
         probe = self._for_all(self._probe)
-        with torch.no_grad():
+        with torch.no_grad(), self.network.gathered():
             x, y = self.network.vectors(probe.inputs, probe.decoder_inputs)
         vectors = Inputs(x.double(), None if y is None else y.double(), probe.labels)
         task = Task(num_tokens=x.shape[2], trains_inputs=True)
@@ -526,6 +555,12 @@ class _Together:
 
     def save(self) -> None:
         """Write the checkpoint of each run: all to files beside the targets, which are then renamed."""
+        if isinstance(self.weights, _ShardedWeights):
+            (run,) = self.runs
+            assert run.checkpoint is not None
+            content = {"digest": run.config.digest, "data": self.data.digest, "history": run.history}
+            self.weights.save(run.checkpoint, run.step, content)
+            return
         files: list[tuple[Path, Path]] = []
         try:
             for index, run in enumerate(self.runs):
@@ -578,7 +613,7 @@ class _Weights:
         self._ends = [0]
         for _, parameter in self._named:
             self._ends.append(self._ends[-1] + parameter[0].numel())
-        rows = torch.cat([parameter.detach().flatten(1) for _, parameter in self._named], dim=1)
+        rows = torch.cat([parameter.detach().reshape(len(configs), -1) for _, parameter in self._named], dim=1)
         self._own: list[_Own] = []
         for member, config in enumerate(configs):
             groups = groups_of(member)
@@ -645,10 +680,61 @@ class _Weights:
         return weights, self._own[member].optimizer.state_dict()
 
     @torch.no_grad()
-    def restore(self, member: int, weights: Mapping[str, Tensor], optimizer: dict[str, Any]) -> None:
+    def restore(self, member: int, kept: Mapping[str, Any]) -> None:
         for name, parameter in self._named:
-            parameter[member] = weights[name]
-        self._own[member].optimizer.load_state_dict(optimizer)
+            parameter[member] = kept["network"][name]
+        self._own[member].optimizer.load_state_dict(kept["optimizer"])
+
+
+class _ShardedWeights(_Weights):
+    """The same of one network that is cut over processes, whose optimizer has the parameters as they are kept."""
+
+    def __init__(self, network: ShardedNetwork, config: TrainConfig) -> None:
+        self._processes = network.processes
+        tagged = network.tagged()
+        self._named = [(name, parameter) for name, parameter, _, _ in tagged]
+        groups = [_group(config, role, parameter.dim(), float(rates[0])) for _, parameter, role, rates in tagged]
+        leaves = [parameter for _, parameter in self._named]
+        pieces = [_Piece(group, leaf, 0, [leaf.numel()]) for group, leaf in zip(groups, leaves, strict=True)]
+        optimizer = _optimizer(pieces, config, self._processes)
+        self._own = [_Own(config, [(leaf, 0, leaf.numel()) for leaf in leaves], optimizer)]
+
+    def take_gradients(self, loss: Tensor) -> None:
+        for _, parameter in self._named:
+            parameter.grad = None
+        loss.backward()
+        for _, parameter in self._named:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def matrix_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self._named:
+            if parameter.dim() == 2:
+                assert parameter.grad is not None
+                yield name, self._processes.whole(parameter.grad)[None]
+
+    def save(self, folder: Path, step: int, content: Mapping[str, Any]) -> None:
+        self._processes.save(folder, step, content, self._tensors())
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps: the weights and what the optimizer keeps of them, under names of their own."""
+        kept = {f"weights.{name}": parameter.detach() for name, parameter in self._named}
+        for name, parameter in self._named:
+            state = self._own[0].optimizer.state[parameter]
+            kept |= {f"optimizer.{name}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
+        return kept
+
+    def restore(self, member: int, kept: Mapping[str, Any]) -> None:
+        # A step of length 0 makes whatever the optimizer keeps, which is then written over.
+        optimizer = self._own[member].optimizer
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        for _, parameter in self._named:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        self._processes.read(kept["folder"], self._tensors())
+        for state in optimizer.state.values():
+            state |= {key: kept["history"]["step"] for key, value in state.items() if isinstance(value, int)}
 
 
 # ---------------------------------------------------------------- pieces
@@ -668,7 +754,7 @@ def _group(config: TrainConfig, role: str, num_dims: int, multiplier: float) -> 
 
 
 class _Piece(NamedTuple):
-    """A part of a row: one tensor, or several one behind the other, of these sizes."""
+    """A part of a row: one tensor, or several one behind the other, of these sizes; or a parameter by itself."""
 
     group: _Group
     leaf: nn.Parameter
@@ -676,8 +762,8 @@ class _Piece(NamedTuple):
     sizes: list[int]
 
 
-def _optimizer(pieces: Sequence[_Piece], config: TrainConfig) -> Optimizer:
-    """The optimizer of a run."""
+def _optimizer(pieces: Sequence[_Piece], config: TrainConfig, cut: Cut | None = None) -> Optimizer:
+    """The optimizer of a run. cut: how its parameters are cut over processes, where they are."""
     parts: list[dict[str, Any]] = []
     by_group: dict[_Group, list[nn.Parameter]] = {}
     for group, leaf, _, sizes in pieces:
@@ -688,10 +774,11 @@ def _optimizer(pieces: Sequence[_Piece], config: TrainConfig) -> Optimizer:
         by_group[group] = [leaf]
         rate = config.learning_rate * group.multiplier
         part = {"params": by_group[group], "lr": rate, "peak": rate, "weight_decay": group.decay}
-        part |= {"sizes": sizes} if config.optimizer in _BY_NORM else {}
+        part |= {} if cut is None else {"cut": cut}
+        part |= {"sizes": sizes} if config.optimizer in _BY_NORM and len(sizes) > 1 else {}
         parts.append(part | group_options(config.optimizer, is_branch=group.is_branch))
     options: dict[str, Any] = {"eps": _EPS[config.optimizer]} if config.optimizer in _EPS else {}
-    options |= {"fused": True} if config.optimizer in _FUSED else {}
+    options |= {"fused": True} if config.optimizer in _FUSED and cut is None else {}
     try:
         return make(config.optimizer, parts, config.learning_rate, **{**options, **config.optimizer_options})
     except TypeError as error:

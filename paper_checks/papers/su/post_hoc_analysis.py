@@ -336,14 +336,14 @@ _RESULT = (
     "The original paper presents a beautiful experimental result: a 200-layer “deep and narrow” model (3.2 billion "
     "parameters) outperformed a previous 48-layer “shallow and wide” SOTA model (12 billion parameters):"
 )
-_DICTIONARY = 128112
+DICTIONARY = 128112
 """Entries of M2M-100's published dictionary; the article and DeepNet's text print none."""
 _DEEP_LOW, _DEEP_HIGH = to_rounding("3.2", 10**9)
 _WIDE_LOW, _WIDE_HIGH = to_rounding("12", 10**9)
 _DEEP = Count(
     stacks=((100, 1), (100, 2)),
     width=1024,
-    rows=2 * _DICTIONARY,
+    rows=2 * DICTIONARY,
     low=_DEEP_LOW,
     high=_DEEP_HIGH,
     words="3.2 billion, to rounding",
@@ -351,7 +351,7 @@ _DEEP = Count(
 _WIDE = Count(
     stacks=((24, 1), (24, 2)),
     width=4096,
-    rows=_DICTIONARY,
+    rows=DICTIONARY,
     low=_WIDE_LOW,
     high=_WIDE_HIGH,
     words="12 billion, to rounding",
@@ -366,7 +366,7 @@ _S1_44 = claim(
     summary="200 layers (100 + 100, width 1,024) are 3.2B parameters: 2.936B in matrices and 256,224 embeddings",
     statement=_DEEP,
     checks=(counted,),
-    mutants=(Mutant(name="one table", statement=_DEEP.with_(rows=_DICTIONARY)),),
+    mutants=(Mutant(name="one table", statement=_DEEP.with_(rows=DICTIONARY)),),
 )
 
 _S1_45 = Claim(
@@ -383,8 +383,8 @@ _S1_45 = Claim(
             mutants=(Mutant(name="no embeddings", statement=_WIDE.with_(rows=0)),),
         )
         for name, rows in (
-            ("one table of 128,112, shared by input and output", _DICTIONARY),
-            ("input and output embeddings counted apart, as S1-44 needs it", 2 * _DICTIONARY),
+            ("one table of 128,112, shared by input and output", DICTIONARY),
+            ("input and output embeddings counted apart, as S1-44 needs it", 2 * DICTIONARY),
         )
     ),
 )

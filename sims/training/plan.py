@@ -1,0 +1,463 @@
+"""A training run on paper: its parameters, memory, arithmetic, communication and time, worked out before it runs.
+
+Everything is counted of the networks and the loop that are here (``sims.training.train``), on one device or with its
+weights, gradients and optimizer state cut over several (``sims.training.sharded``): each block is gathered twice a
+step, and its gradient is added up and cut once. Memory is the least that a step takes: what an allocator rounds up to,
+and what the process holds besides, comes on top.
+
+Dimensions in names: B batch, T tokens, D d_model, F ffn width, H heads, K head size. A number is an entry of a tensor.
+
+``memory_of_training`` is what a step holds, ``plan`` all of it. ``Sizes`` stands for data that is not there: a
+vocabulary of 128,112 words needs no text.
+
+>>> from sims.model import ModelConfig, alternating
+>>> from sims.training.data import DataConfig
+>>> from sims.training.plan import NODE, Sizes, plan
+>>> from sims.training.train import TrainConfig
+>>> model = ModelConfig(encoder=alternating(48), placement="pre", d_model=1600, num_heads=25, is_causal=True)
+>>> config = TrainConfig(model=model, data=DataConfig(), learning_rate=1e-4, num_steps=1, batch_size=64)
+>>> sizes = Sizes(num_positions=1024, vocab_size=50257, num_classes=50257, is_causal=True)
+>>> planned = plan(config, sizes, NODE)
+>>> planned.num_parameters, round(planned.memory.total / 2**30)
+(899740800, 19)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, SublayerConfig
+from sims.model import Weight, weights_of
+from sims.training.frontend import Shape, tables_of
+from sims.training.train import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What of the data decides a network, as plain numbers: see ``sims.training.data.Data``.
+
+    shares_tables: whether encoder and decoder look their tokens up in one table, which is then counted once.
+    """
+
+    num_positions: int
+    num_decoder_positions: int = 0
+    vocab_size: int = 0
+    decoder_vocab_size: int = 0
+    num_features: int = 0
+    num_classes: int
+    is_causal: bool = False
+    shares_tables: bool = False
+
+    @property
+    def has_decoder(self) -> bool:
+        return self.num_decoder_positions > 0
+
+
+class Tensor(NamedTuple):
+    """A parameter. block: what it is gathered with, the matrices of a sublayer or the head; "" for all else."""
+
+    role: str
+    shape: tuple[int, ...]
+    block: str
+
+    @property
+    def num(self) -> int:
+        return math.prod(self.shape)
+
+
+def parameters_of(model: ModelConfig, shape: Shape) -> list[Tensor]:
+    """Every parameter of the network that is trained, in no order."""
+    inside = weights_of(replace(model, num_outputs=shape.num_classes))
+    tables = tables_of(model, shape)
+    if getattr(shape, "shares_tables", False):
+        tables = {name: size for name, size in tables.items() if name != "decoder_tokens"}
+    return [
+        *(Tensor("embedding", size, "") for size, _ in tables.values()),
+        *(Tensor(weight.role, weight.shape, _block_of(weight)) for weight in inside),
+    ]
+
+
+def _block_of(weight: Weight) -> str:
+    return "_".join(weight.name.split("_")[:2]) if weight.role in (*BRANCH_ROLES, "head") else ""
+
+
+# ---------------------------------------------------------------- memory
+
+
+class Memory(NamedTuple):
+    """Bytes on each device.
+
+    weights, gradients, optimizer: what the device keeps of them. activations: what the backward pass of a batch needs
+    from the forward pass, at its most. working: what is there for a moment: of one device, the gradients before they
+    stand in their place; of several, blocks that are gathered, with their gradients. stepping: what the optimizer of
+    one device makes on its way, when activations are gone. measuring: the copy of the weights in float64 in which the
+    update is measured, between steps.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    working: int
+    stepping: int
+    measuring: int
+
+    @property
+    def total(self) -> int:
+        """At the peak."""
+        moment = max(self.activations + self.working, self.stepping, self.measuring)
+        return self.weights + self.gradients + self.optimizer + moment
+
+
+class Width(NamedTuple):
+    """Bytes of a number: of weights and of what adds up, and of what is multiplied."""
+
+    wide: int
+    narrow: int
+
+    @classmethod
+    def of(cls, precision: str) -> Width:
+        return {"float64": cls(8, 8), "float32": cls(4, 4), "bfloat16": cls(4, 2)}[precision]
+
+
+_STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2, "lamb": 2}
+"""The numbers that an optimizer keeps of a number of the weights, where that is not 1."""
+
+
+_COPIES: Mapping[str, int] = {"signsgd": 3, "lion": 4, "lars": 5, "lamb": 8, "sophia": 4}
+"""The copies of the weights that a step makes on its way; of the other optimizers it makes fewer than two."""
+
+
+def states_of(optimizer: str, tensor: Tensor) -> int:
+    """The numbers that an optimizer keeps of a parameter, its count of steps left out."""
+    if optimizer in ("muon", MIXED):
+        return tensor.num if _goes_by_muon(optimizer, tensor) else 2 * tensor.num
+    if optimizer == "adafactor":
+        return sum(tensor.shape) if len(tensor.shape) == 2 else tensor.num
+    return _STATES.get(optimizer, 1) * tensor.num
+
+
+def _goes_by_muon(optimizer: str, tensor: Tensor) -> bool:
+    return len(tensor.shape) == 2 and (optimizer == "muon" or (optimizer == MIXED and tensor.role in BRANCH_ROLES))
+
+
+def memory_of_training(
+    config: TrainConfig, shape: Shape, *, num_devices: int = 1, recomputes: bool | None = None
+) -> Memory:
+    """The bytes that a run holds on each device, and not less than that.
+
+    shape: the data, or ``Sizes``. num_devices: over how many the run is cut, its batch too. recomputes: whether the
+    backward pass computes each sublayer again; None for what the config says.
+    """
+    return _memory(config, shape, parameters_of(config.model, shape), num_devices, recomputes)
+
+
+def _memory(
+    config: TrainConfig, shape: Shape, tensors: list[Tensor], num_devices: int, recomputes: bool | None
+) -> Memory:
+    width, model = Width.of(config.precision), config.model
+    recomputes = model.recomputes if recomputes is None else recomputes
+    num = sum(tensor.num for tensor in tensors)
+    states = sum(states_of(config.optimizer, tensor) for tensor in tensors)
+    activations = activations_of(model, shape, math.ceil(config.batch_size / num_devices), width, recomputes=recomputes)
+    blocks = _blocks(tensors)
+    largest, outside = max(blocks.values()), num - sum(blocks.values())
+    if width.narrow < width.wide:  # autocast keeps a copy of each matrix that it multiplied by
+        head = blocks.pop("head")
+        activations += width.narrow * (head + (max if recomputes else sum)(blocks.values()))
+    # Of blocks two are whole, as the next is gathered meanwhile, and what stands outside; then their gradients, and a
+    # sum of one.
+    working = 2 * num if num_devices == 1 else 3 * largest + 2 * outside + max(largest, outside)
+    return Memory(
+        weights=_share(width.wide * num, num_devices),
+        gradients=_share(width.wide * num, num_devices),
+        optimizer=_share(width.wide * states, num_devices),
+        activations=activations,
+        working=width.wide * working,
+        stepping=width.wide * num * _COPIES.get(config.optimizer, 0) if num_devices == 1 else 0,
+        measuring=_share(8 * num, num_devices) if config.measure_at else 0,
+    )
+
+
+def _share(number: int, num_devices: int) -> int:
+    return math.ceil(number / num_devices)
+
+
+def _blocks(tensors: list[Tensor]) -> dict[str, int]:
+    """The number of numbers of each block."""
+    blocks: dict[str, int] = {}
+    for tensor in tensors:
+        if tensor.block:
+            blocks[tensor.block] = blocks.get(tensor.block, 0) + tensor.num
+    return blocks
+
+
+# ---------------------------------------------------------------- activations
+
+_KEEPS_INPUT = ("gelu", "silu", "swiglu", "geglu", "leaky_relu")
+"""The activations whose derivative is computed from their input; that of the others from their output."""
+
+
+def activations_of(model: ModelConfig, shape: Shape, batch_size: int, width: Width, *, recomputes: bool) -> int:
+    """The bytes that autograd keeps of a batch from the forward to the backward pass, at their most."""
+    d, (wide, narrow) = model.d_model, width
+    positions = {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
+    tokens = {side: batch_size * num for side, num in positions.items()}
+    # Under autocast a projection of features is narrow, and the stream with it unless positions are added.
+    stream = narrow if shape.num_features and model.rotary_base else wide
+    kept, inside = 0, [0]
+    known: dict[tuple[object, ...], int] = {}
+    for side, sublayers in model.sides:
+        num = tokens[side]
+        for sublayer in sublayers:
+            key = (side, sublayer.kind, sublayer.norms, sublayer.trains_branch_weight, sublayer.has_layer_scale)
+            if key not in known:
+                attended = positions["encoder" if sublayer.kind == "cross" else side]
+                known[key] = num * kept_of_token(model, sublayer, width, stream, attended)
+                if sublayer.kind == "cross" and narrow < wide:  # keys and values each read a copy of the memory
+                    known[key] += 2 * narrow * d * tokens["encoder"]
+            inside.append(known[key])
+        kept += num * (_norm(model, d, stream) if model.ends_in_norm or model.has_second_stream else 0)
+        kept += 8 * num  # the tokens, as 64-bit integers, or less than that for a few features
+    if recomputes:
+        kept += sum(stream * d * tokens[side] * len(sublayers) for side, sublayers in model.sides)
+        kept += max(inside)
+    else:
+        kept += sum(inside)
+    if model.decoder and narrow == wide:
+        kept += narrow * d * tokens["encoder"]  # what every cross-attention reads
+    return kept + tokens[model.sides[-1][0]] * (narrow * d + wide * shape.num_classes + 8)
+
+
+def _norm(model: ModelConfig, size: int, given: int, heads: int = 1) -> int:
+    """The bytes that a norm keeps of a token: its input, and what its gain multiplies, but not its output.
+
+    given: bytes of a number of its input. heads: how many are normalised apart.
+    """
+    if model.norm_kind == "dyt":  # keeps its result, which is the gain's input, or the reader's
+        return given * size * model.has_affine
+    statistics = {"layernorm": 2, "rmsnorm": 1, "derf": 0}[model.norm_kind]
+    return given * ((1 + model.has_affine) * size + statistics * heads)
+
+
+def kept_of_token(model: ModelConfig, sublayer: SublayerConfig, width: Width, stream: int, attended: int) -> int:
+    """The bytes that autograd keeps of a token of one sublayer.
+
+    stream: bytes of a number of the stream. attended: the positions that a token attends to. Each tensor is counted
+    where it is first kept: a linear map keeps its input, a norm as ``_norm`` says, attention its queries, keys, values
+    and result.
+    """
+    d, places, kind, narrow = model.d_model, model.places(sublayer), sublayer.kind, width.narrow
+    readers = 1 if kind == "cross" else len(_FIRST & set(model.roles(kind)))
+    kept = (readers if narrow < width.wide else 1) * narrow * d  # under autocast each map makes a copy of its own
+    kept += _norm(model, d, stream) if "pre" in places else 0
+    if kind != "ffn":
+        kept += _attention(model, places, width, attended)
+    if kind in ("ffn", "parallel"):
+        kept += _ffn(model, "inner" in places, width)
+    kept += _norm(model, d, narrow) if "branch" in places else 0
+    if sublayer.has_layer_scale or sublayer.trains_branch_weight:
+        kept += (stream if "branch" in places else narrow) * d
+    return kept + (_norm(model, d, stream) if "post" in places else 0)
+
+
+_FIRST = frozenset({"q", "k", "v", "fc1", "fc3"})
+"""The matrices that read a sublayer's input."""
+
+
+def _attention(model: ModelConfig, places: frozenset[str], width: Width, attended: int) -> int:
+    wide, narrow = width
+    size, heads = model.num_heads * model.size_of_head, model.num_heads
+    kept = 4 * narrow * size  # queries; keys and values, once for each head of queries; what they come to
+    for place, num in (("q", heads), ("k", model.key_heads), ("v", model.key_heads)):
+        if place in places:
+            rows = 1 if model.has_wide_norms else num
+            kept += _norm(model, num * model.size_of_head, narrow, rows)
+    has_scale = model.placement == "normformer" and model.has_affine
+    if model.logit_softcap:
+        kept += 2 * narrow * heads * attended  # the scores before and behind the softmax
+    else:
+        kept += wide * heads  # what the softmax was divided by
+        # The result has the layout of the queries. Where heads come before tokens, a copy is what ``out`` reads.
+        is_copied = model.rotary_base or ("q" in places and not model.has_wide_norms) or has_scale
+        kept += narrow * size if is_copied else 0
+    return kept + (_inner(model, size, narrow, is_kept=not model.logit_softcap) if "inner" in places else 0)
+
+
+def _ffn(model: ModelConfig, has_inner: bool, width: Width) -> int:
+    hidden, narrow = model.hidden, width.narrow
+    kept = 3 if model.activation in GATED else 1  # what fc2, or the norm before it, reads, and the factors of that
+    kept += model.activation in _KEEPS_INPUT
+    kept *= narrow * hidden
+    return kept + (_inner(model, hidden, narrow, is_kept=model.activation in ("relu", "tanh")) if has_inner else 0)
+
+
+def _inner(model: ModelConfig, size: int, given: int, *, is_kept: bool) -> int:
+    """What a norm within a branch adds. is_kept: whether what makes the norm's input keeps it too; an elementwise
+    function in the norm's place does not."""
+    return _norm(model, size, given) + (given * size if is_kept and model.norm_kind in ("dyt", "derf") else 0)
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+class Flops(NamedTuple):
+    """Operations of one step of the whole batch, a multiplication and an addition apiece (2 for each pair), of matrices
+    alone.
+
+    backward: without what is recomputed. again: of a forward pass that is computed again, at its most. optimizer:
+    Muon's orthogonalisation, which each device does of all matrices.
+    """
+
+    forward: int
+    backward: int
+    again: int
+    optimizer: int
+
+
+def flops_of_step(config: TrainConfig, shape: Shape) -> Flops:
+    """As ``torch.utils.flop_counter`` counts them with torch's attention written out: scores and means of all pairs of
+    positions, those that a causal mask hides too, and twice that backward. Fused kernels compute scores again besides.
+    """
+    return _flops(config, shape, parameters_of(config.model, shape))
+
+
+def _flops(config: TrainConfig, shape: Shape, tensors: list[Tensor]) -> Flops:
+    model, batch = config.model, config.batch_size
+    positions = {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
+    by_role: dict[tuple[str, str], int] = {}
+    for tensor in tensors:
+        if len(tensor.shape) == 2:
+            place = tensor.role, tensor.block.partition("_")[0]
+            by_role[place] = by_role.get(place, 0) + tensor.num
+    inside = 0
+    for (role, side), num in by_role.items():
+        if role in BRANCH_ROLES:
+            of_memory = role in ("cross_k", "cross_v")
+            inside += 2 * num * batch * positions["encoder" if of_memory else side]
+    for side, sublayers in model.sides:
+        for sublayer in sublayers:
+            if sublayer.kind != "ffn":
+                attended = positions["encoder" if sublayer.kind == "cross" else side]
+                inside += 4 * batch * positions[side] * attended * model.num_heads * model.size_of_head
+    head = 2 * shape.num_classes * model.d_model * batch * positions[model.sides[-1][0]]
+    projection = 2 * shape.num_features * model.d_model * batch * shape.num_positions
+    return Flops(
+        forward=inside + head + projection,
+        backward=2 * (inside + head) + projection,  # nothing is asked about features
+        again=inside,
+        optimizer=sum(_orthogonalising(tensor.shape) for tensor in tensors if _goes_by_muon(config.optimizer, tensor)),
+    )
+
+
+_NEWTON_SCHULZ = 5
+"""The steps of Muon, each of which multiplies x x^T, its square, and the sum of both with x."""
+
+
+def _orthogonalising(shape: tuple[int, ...]) -> int:
+    short, long = sorted(shape)
+    return _NEWTON_SCHULZ * (4 * short**2 * long + 2 * short**3)
+
+
+# ---------------------------------------------------------------- time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Machines as plain numbers.
+
+    devices: of a node. memory: bytes of a device. flops: operations a second of a device. bandwidth: bytes a second
+    that a device sends to others of its node. network: bytes a second that a device sends to other nodes.
+    """
+
+    devices: int
+    memory: float
+    flops: float
+    bandwidth: float
+    network: float
+    num_nodes: int = 1
+
+    @property
+    def num_devices(self) -> int:
+        return self.devices * self.num_nodes
+
+
+NODE = Hardware(devices=8, memory=80e9, flops=989e12, bandwidth=450e9, network=50e9)
+"""Eight H100 SXM: 80 GB, 989 dense teraflops in bfloat16 and 900 GB/s of NVLink, half of it each way, by NVIDIA's data
+sheet; and a network of 400 Gb/s for each, as in a DGX H100."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run takes on some hardware.
+
+    by_role: parameters. memory, recomputing: of each device, without and with recomputation. sent: bytes of a step that
+    each device receives: weights gathered for the forward and for the backward pass, and gradients added up.
+    """
+
+    config: TrainConfig
+    hardware: Hardware
+    by_role: Mapping[str, int]
+    memory: Memory
+    recomputing: Memory
+    flops: Flops
+    tokens: int
+    gathered: int
+    reduced: int
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.by_role.values())
+
+    @property
+    def sent(self) -> int:
+        return 2 * self.gathered + self.reduced
+
+    def fits(self, memory: Memory) -> bool:
+        return memory.total <= self.hardware.memory
+
+    def computing(self, *, recomputes: bool) -> float:
+        """Seconds of a step's arithmetic at the devices' full speed, evenly divided."""
+        flops = self.flops.forward + self.flops.backward + (self.flops.again if recomputes else 0)
+        return (flops / self.hardware.num_devices + self.flops.optimizer) / self.hardware.flops
+
+    @property
+    def sending(self) -> float:
+        """Seconds of a step's communication at full bandwidth: within the nodes and between them at the same time."""
+        hardware, share = self.hardware, 1 - 1 / self.hardware.num_nodes
+        whole = self.sent / (1 - 1 / hardware.num_devices) if hardware.num_devices > 1 else 0.0
+        return max(self.sent / hardware.bandwidth, share * whole / (hardware.devices * hardware.network))
+
+    def seconds(self, *, recomputes: bool) -> tuple[float, float]:
+        """Of a step: where all communication hides behind arithmetic, and where none does."""
+        computing = self.computing(recomputes=recomputes)
+        return max(computing, self.sending), computing + self.sending
+
+
+def plan(config: TrainConfig, shape: Shape, hardware: Hardware) -> Plan:
+    """A run on paper. shape: the data, or ``Sizes``."""
+    tensors, num = parameters_of(config.model, shape), hardware.num_devices
+    by_role: dict[str, int] = {}
+    for tensor in tensors:
+        by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.num
+    received = Width.of(config.precision).wide * _others(sum(by_role.values()), num)
+    positions = shape.num_decoder_positions if shape.has_decoder else shape.num_positions
+    return Plan(
+        config=config,
+        hardware=hardware,
+        by_role=by_role,
+        memory=_memory(config, shape, tensors, num, recomputes=False),
+        recomputing=_memory(config, shape, tensors, num, recomputes=True),
+        flops=_flops(config, shape, tensors),
+        tokens=config.batch_size * positions,
+        gathered=received,
+        reduced=received,
+    )
+
+
+def _others(number: int, num_devices: int) -> int:
+    """What a device receives of so many numbers, of which each device has its share."""
+    return number - _share(number, num_devices)
