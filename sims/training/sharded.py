@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -153,9 +154,11 @@ class Processes:
         dist.barrier(self._group)
 
     def found(self, folder: Path) -> dict[str, Any]:
-        """What the last checkpoint in a folder says, and "folder", where its tensors are. OSError or ValueError where
-        there is none."""
+        """What the last checkpoint in a folder says, and "folder", where its tensors are. An error where there is none,
+        or where it would run code: torch reads the index of a checkpoint by pickle, its tensors by weights alone."""
         last = max(one for one in folder.iterdir() if not one.name.startswith("."))
+        with (last / ".metadata").open("rb") as file:
+            _OfCheckpoints(file).load()
         return json.loads((last / CONTENT).read_text(encoding="utf-8")) | {"folder": last}
 
     def read(self, folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -164,6 +167,23 @@ class Processes:
 
 
 CONTENT = "run.json"
+_OF_TORCH = {
+    "torch.distributed.checkpoint.metadata": None,
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch.serialization": ("_get_layout",),
+    "torch": ("Size", "float64", "float32", "bfloat16", "int64"),
+    "pathlib": ("PosixPath", "WindowsPath"),
+}
+"""What the index of a checkpoint consists of, by module; None for whatever classes are there."""
+
+
+class _OfCheckpoints(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        names = _OF_TORCH.get(module, ())
+        found = super().find_class(module, name) if names is None or name in names else None
+        if found is None or (names is None and getattr(found, "__module__", None) != module):
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's index")
+        return found
 
 
 class _Block(nn.Module):

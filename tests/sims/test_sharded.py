@@ -162,6 +162,19 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, alone: Processes) -> None:
         train(replace(SHORT, seed=1), processes=alone, checkpoint=tmp_path / "other")
 
 
+@pytest.mark.parametrize(("module", "name"), [("os", "system"), ("torch.distributed.checkpoint.metadata", "os.system")])
+def test_an_index_that_runs_code_is_not_read(module: str, name: str, tmp_path: Path, alone: Processes) -> None:
+    """Neither what stands elsewhere, nor what a module of checkpoints has imported."""
+    train(SHORT, processes=alone, checkpoint=tmp_path / "run", checkpoint_every=3)
+    said = [text.encode() for text in (module, name, f"touch {tmp_path}/ran")]
+    module_, name_, command = (b"\x8c" + bytes([len(text)]) + text for text in said)
+    called = b"\x80\x04" + module_ + name_ + b"\x93" + command + b"\x85R."
+    (next((tmp_path / "run").iterdir()) / ".metadata").write_bytes(called)
+    with pytest.raises(ValueError, match="no checkpoint, or damaged"):
+        train(SHORT, processes=alone, checkpoint=tmp_path / "run")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num", [2, 3])
 def test_every_optimizer_and_block_over_processes(num: int, tmp_path: Path, alone: Processes) -> None:
