@@ -110,7 +110,7 @@ def try_(fault: Fault, root: Path) -> tuple[bool, str]:
             code, said = run_tests(own, fault.tests, "-x")
         except subprocess.TimeoutExpired:
             return False, f"MISSED: its tests do not end within {_LONGEST:.0f} s"
-    red = _RED.search(said)
+    red = _RED.search(said.rpartition("short test summary info")[2])  # before that may be whatever a test logged
     if code == 0:
         return False, "MISSED"
     if red is None:
