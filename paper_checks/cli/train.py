@@ -367,6 +367,13 @@ def run(
     )
     with refusing():
         processes = place.processes()
+    if processes is not None and trials[0].batch_size < processes.num:
+        if processes.rank:  # it is said once
+            return 2
+        raise BadInputError(
+            f"--batch {trials[0].batch_size}: each of the {processes.num} processes has a sequence of its own "
+            f"(allowed: {processes.num} and up)"
+        )
     if processes is not None:
         train = partial(train, processes=processes, device=processes.mesh.device_type)
         if processes.rank:

@@ -338,7 +338,16 @@ def execute(
     paths = None
     if checkpoints is not None:
         checkpoints.mkdir(parents=True, exist_ok=True)
-        paths = [checkpoints / f"{key(named)}{'.pt' if processes is None else ''}" for named in several]
+        both = [(checkpoints / f"{key(named)}.pt", checkpoints / key(named)) for named in several]
+        for of_one, of_several in both:
+            if processes is None and of_several.exists():
+                raise ValueError(
+                    f"{of_several} is a checkpoint of several processes: go on under torchrun, with any number of them "
+                    "(--nproc-per-node 1 too), or remove it"
+                )
+            if processes is not None and of_one.exists():
+                raise ValueError(f"{of_one} is a checkpoint of one process: go on without torchrun, or remove it")
+        paths = [pair[processes is not None] for pair in both]
     configs = [trial.lower() for trial in trials]
     results = train_together(
         [replace(one, model=replace(one.model, recomputes=True)) for one in configs] if recomputes else configs,

@@ -19,7 +19,7 @@ from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from paper_checks.pages import training
 from paper_checks.pages.why_figure import alt_text
 from paper_checks.papers.registry import claims
-from paper_checks.routes.best_rates import Found, is_flat, seeds_of
+from paper_checks.routes.best_rates import Found, is_flat, predicted, seeds_of
 from paper_checks.routes.printed_tables import side_by_side
 from paper_checks.verify.document import small_tables
 from tests import once
@@ -196,9 +196,16 @@ def test_readme_says_what_training_gave() -> None:
     records = training.records()
     book = records["best-rates"].book
     assert training.best_table(records["best-rates"], records[training.BEST_WIDE]) in README
-    assert f"(95 % intervals of {len(seeds_of('pre-ln', book))} seeds)" in README
-    rose = {one for one in BEST_SCHEMES if (change := Found.of(one, book).loss_change) and (change.low or 0) > 0}
-    assert rose == {one for one in BEST_SCHEMES if not is_flat(one)} | {"su-pre-adam"}
+    wide = records[training.BEST_WIDE].book
+    num_seeds = [len(seeds_of("pre-ln", one, scale)) for one, scale in ((book, "small"), (wide, "wide"))]
+    said = f"(95 % intervals of {num_seeds[0]} seeds, of {num_seeds[1]} where they are 64 wide;"
+    assert said in " ".join(README.split())
+    for one, scale in ((book, "small"), (wide, "wide")):
+        founds = {scheme: Found.of(scheme, one, scale) for scheme in BEST_SCHEMES}
+        rose = {name for name, found in founds.items() if (change := found.loss_change) and (change.low or 0) > 0}
+        assert rose == {name for name in BEST_SCHEMES if not is_flat(name)} | {"su-pre-adam"}
+        known = [(name, found.measured) for name, found in founds.items() if not is_flat(name)]
+        assert all(slope is None or slope.mean > 0.5 * predicted(name) for name, slope in known)
 
 
 def test_readme_says_how_fast_it_is() -> None:

@@ -90,7 +90,7 @@ REFUSED = {
     f"measure {STACK} {KEPT} --width 60000": "GiB are free",
     f"measure {STACK} --sublayers 20000 --width 20000 --no-keep": "20000 sublayers, d_model 20000",
     "train --scheme gpt2 --shape nmt --layers 1 --learning-rate 1": "prints no encoder-decoder",
-    f"{TRAIN} --width 1000000": "1 layers of width 1000000 with 16 x 32 tokens take 3",
+    f"{TRAIN} --width 1000000": "1 layers of width 1000000 with 16 x 32 tokens take ",
     f"measure {STACK} {KEPT} --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
     f"audit --hf gpt2 --layers 1 --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
     f"{TRAIN} --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",

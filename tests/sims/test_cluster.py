@@ -158,8 +158,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheduler_that_is_not_there_is_told(impatient: None) -> None:
     with pytest.raises(ValueError, match=r"^no cluster at tcp://127\.0\.0\.1:1: .* \(allowed: a Dask scheduler's"):
         Cluster("tcp://127.0.0.1:1")
-    with pytest.raises(ValueError, match=r"^no cluster at nowhere: "):
-        Cluster("nowhere")
+    for address in ("", "nowhere", "tls://127.0.0.1:8786", "http://127.0.0.1:8786"):
+        with pytest.raises(ValueError, match=r"which is no address \(allowed: tcp://HOST:PORT\)$"):
+            Cluster(address)
 
 
 def test_a_scheduler_without_workers_is_told(impatient: None, tmp_path: Path) -> None:
