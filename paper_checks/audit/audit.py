@@ -402,6 +402,8 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
             module = _call(build, num_layers)
         except Exception as error:  # whatever a builder of somebody else raises
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
+    if inspect.iscoroutine(module):
+        module.close()  # nobody awaits it
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned something of type {type(module).__name__}, no torch.nn.Module")
     if not callable(module.forward):

@@ -26,6 +26,8 @@ def once_broken() -> Iterator[Input]:
     yield Input(("predict", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2", "--w", "@\x1b[31m"))
     wide = "predict --scheme pre-ln --optimizer adam --attention --layers 1 --width 100000 --heads 1"
     yield Input(tuple(wide.split()))
+    tiny = f"predict --optimizer sophia --norm post --sublayers 7 --activation silu --branch-weight 1/{'7' * 30}"
+    yield Input(tuple(tiny.split()))
     for top, body, name in (
         ("raise SystemExit('at import')", "pass", "build"),
         ("def __getattr__(name): raise RuntimeError(name)", "pass", "nonesuch"),

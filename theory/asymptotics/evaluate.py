@@ -110,7 +110,8 @@ CONSTANT_DIGITS = 50
 
 
 def constant(expr: Expr) -> mpmath.mpf:
-    """An exact constant to CONSTANT_DIGITS digits, less what cancels. Every sub-expression is remembered.
+    """An exact constant to CONSTANT_DIGITS digits, less what cancels; where all of a denominator's digits do, as
+    ``evaluate`` has it. Every sub-expression is remembered.
 
     >>> import mpmath
     >>> from sympy import pi, sqrt
@@ -119,7 +120,10 @@ def constant(expr: Expr) -> mpmath.mpf:
     '0.79788456080286535588'
     """
     with mpmath.workdps(CONSTANT_DIGITS):
-        return _constants()(expr)
+        try:
+            return _constants()(expr)
+        except ZeroDivisionError:
+            return evaluate(expr, {})
 
 
 @cache
