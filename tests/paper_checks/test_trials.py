@@ -209,6 +209,16 @@ def test_other_numbers_and_other_data_are_refused(trial: Trial, name: str) -> No
         execute([named, {**named, name: "1234"}])
 
 
+def test_a_checkpoint_of_several_processes_is_not_passed_over(trial: Trial, tmp_path: Path) -> None:
+    """Nor removed: whoever goes on with it loses nothing."""
+    named = trial.named()
+    of_several = tmp_path / key(named)
+    of_several.mkdir()
+    with pytest.raises(ValueError, match=r"is a checkpoint of several processes: go on under torchrun"):
+        execute([named], checkpoints=tmp_path, checkpoint_every=1)
+    assert of_several.exists()
+
+
 def test_memory_is_that_of_weights_and_graph(trial: Trial) -> None:
     """Of the plan, which tests/sims/test_plan.py holds against what torch holds: grows with the optimizer's state, the
     precision and the batch."""

@@ -178,6 +178,16 @@ def test_a_row_that_was_changed_is_told(path: Path, part: str, old: str, new: st
         assert "\n" not in str(caught.value)
 
 
+def test_a_disk_that_is_full_at_the_end_hides_no_error(path: Path) -> None:
+    """Claims that cannot be dropped are those of an owner who has ended."""
+    with pytest.raises(ValueError, match=r"^what went wrong$"), Store(path) as store:
+        store.claim({"x": 1})
+        store._database.execute("PRAGMA query_only = 1")  # as little can be written as on a full disk
+        raise ValueError("what went wrong")
+    with Store(path) as store:
+        assert store.claim({"x": 1})
+
+
 ADD_AND_DIE = """
 import os, pathlib, signal, sys
 from sims.training.store import Store
