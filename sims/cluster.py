@@ -67,7 +67,7 @@ class Cluster(Executor):
         for name in ("distributed", "distributed.client"):  # what went wrong is said once, in a line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._address, self._device = address, device
-        if not re.fullmatch(r"(tcp://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d{1,5}", address):
+        if not re.fullmatch(r"inproc://\S+|(tcp://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d{1,5}", address):
             raise ValueError(f"no cluster at {address!r}, which is no address (allowed: tcp://HOST:PORT)")
         try:
             self._client = Client(address, timeout=CONNECT, set_as_default=False)

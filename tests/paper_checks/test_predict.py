@@ -6,7 +6,7 @@ import json
 import math
 import re
 from functools import cache
-from io import StringIO
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def test_both_sides() -> None:
 def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:
     asked = ["predict", *SEVERAL.split(), "--width", "40", "--json"]  # not asked before, so there is something to do
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.command.StringIO", type("Terminal", (StringIO,), {"isatty": lambda _: True}))
+        patch.setattr("tests.command.TextIOWrapper", type("Terminal", (TextIOWrapper,), {"isatty": lambda _: True}))
         seen = depthlaw(*asked, TERM="xterm", COLUMNS="80")
     assert json.loads(seen.stdout) == json.loads(told(*asked))
     assert "predicting" in seen.stderr
