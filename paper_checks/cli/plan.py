@@ -30,7 +30,13 @@ class Machines:
     devices: int = option("The devices of a node.", 8, _PAPER, most=10_000)
     nodes: list[int] = option("The number of nodes, or several, with commas.", "1,4,16", _PAPER, most=100_000)
     device_memory: float = option("The memory of a device, in GB.", 80, _PAPER, least=1e-3, most=1e9)
-    tflops: float = option("The speed of a device, in 10^12 operations a second.", 989, _PAPER, least=1e-6, most=1e12)
+    tflops: float | None = option(
+        "The speed of a device, in 10^12 operations a second; an H100's in the run's precision if left out.",
+        None,
+        _PAPER,
+        least=1e-6,
+        most=1e12,
+    )
     bandwidth: float = option("The GB a second that a device sends within its node.", 450, _PAPER, least=1e-6, most=1e9)
     network: float = option("The GB a second that a device sends to other nodes.", 50, _PAPER, least=1e-6, most=1e9)
     vocabulary: int | None = option("The tokens of each side, in place of the data's own.", None, _PAPER, most=10**9)
@@ -41,15 +47,14 @@ class Machines:
         if given and not self.plan:
             raise BadInputError(f"{options.options_of(Machines)[given[0]]} belongs to --plan")
 
-    @property
-    def hardware(self) -> Hardware:
-        """Of one node."""
-        from sims.training.plan import Hardware
+    def hardware(self, precision: str) -> Hardware:
+        """Of one node, for a run in this precision."""
+        from sims.training.plan import FLOPS, Hardware
 
         return Hardware(
             devices=self.devices,
             memory=self.device_memory * 1e9,
-            flops=self.tflops * 1e12,
+            flops=FLOPS[precision] if self.tflops is None else self.tflops * 1e12,
             bandwidth=self.bandwidth * 1e9,
             network=self.network * 1e9,
         )
@@ -102,9 +107,11 @@ _MEANING = (
     "step (FSDP). sublayers: whether what they compute is kept for the backward pass, or computed again there "
     "(--recompute). "
     "working: what is gathered just then, with its gradients. copy: the weights in float64 in which the update is "
-    "measured, when no activations are there; on one device all counts what an optimizer makes on its way, too. "
+    "measured, when no activations are there; small batch: --batch has no sequence for each device, so that the run "
+    "would be refused; on one device all counts what an optimizer makes on its way, too. "
     "received: GB of weights and gradients a step. seconds: of a step, from "
-    "all communication hidden behind arithmetic to none, both at full speed; real runs reach a part of it."
+    "all communication hidden behind arithmetic to none, both at full speed, and what goes between nodes "
+    "goes once to each of them; real runs reach a part of it."
 )
 
 
@@ -120,7 +127,8 @@ def _memories(row: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for place, way, first in _lines(row):
         memory = place[way]["memory"]
         numbers = [gigabytes(memory[part]) for part in (*_PARTS.values(), "total")]
-        yield [*first, *numbers, "yes" if place[way]["fits"] else "no"]
+        fits = "yes" if place[way]["fits"] else "no" if place[way]["feeds_all"] else "small batch"
+        yield [*first, *numbers, fits]
 
 
 def _times(row: Mapping[str, Any]) -> Iterator[Sequence[str]]:

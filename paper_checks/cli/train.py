@@ -296,12 +296,13 @@ def planned(asked: Asked, machines: Machines, *, as_json: bool) -> int:
 
     with refusing_fields():
         trials = trials_of(asked)
+        hardware = machines.hardware(trials[0].precision)
         rows = [
-            planned_trial(trial, machines.hardware, machines.nodes, vocabulary=machines.vocabulary)
+            planned_trial(trial, hardware, machines.nodes, vocabulary=machines.vocabulary)
             for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in reversed(trials)}.values()
         ]
     common = {name: value for name, value in vars(trials[0]).items() if name not in _NOT_COMMON}
-    answer = document(config=common, hardware=asdict(machines.hardware), rows=rows[::-1])
+    answer = document(config=common, hardware=asdict(hardware), rows=rows[::-1])
     if as_json:
         print_json(answer)
     else:

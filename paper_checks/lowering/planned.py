@@ -66,6 +66,7 @@ def _of_way(plan: Plan, memory: Memory, *, recomputes: bool) -> dict[str, Any]:
     low, high = plan.seconds(recomputes=recomputes)
     return {
         "memory": memory._asdict() | {"total": memory.total},
+        "feeds_all": plan.feeds_all,
         "fits": plan.fits(memory),
         "seconds": {"low": low, "high": high},
     }

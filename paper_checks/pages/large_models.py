@@ -11,7 +11,7 @@ from paper_checks.lowering.trials import Trial
 from paper_checks.pages.markdown import section
 from paper_checks.papers.su.post_hoc_analysis import DICTIONARY
 from paper_checks.routes.parameter_counts import to_rounding
-from sims.training.plan import NODE, Sizes, memory_of_training, parameters_of
+from sims.training.plan import NODE, OneTable, memory_of_training, parameters_of
 from sims.training.train import TrainConfig
 
 NODES = (1, 4, 16)
@@ -48,14 +48,13 @@ class Model:
         return trial.lower()
 
     @property
-    def sizes(self) -> Sizes:
-        return Sizes(
+    def sizes(self) -> OneTable:
+        return OneTable(
             num_positions=TOKENS,
             num_decoder_positions=TOKENS,
             vocab_size=self.rows,
             decoder_vocab_size=self.rows,
             num_classes=self.rows,
-            shares_tables=True,
         )
 
     @property

@@ -109,12 +109,11 @@ class Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """A task: its examples on both sides of the split, and their sizes.
+class Sizes:
+    """What of a task decides a network, as plain numbers; a plan on paper needs no more.
 
     num_positions, num_decoder_positions: S and T; T is 0 without a decoder. vocab_size: 0 for vectors;
-    decoder_vocab_size: 0 without a decoder; num_features: F, 0 for tokens. num_classes: a label is below it. about: one
-    line on what it is. digest: sha256 of the examples.
+    decoder_vocab_size: 0 without a decoder; num_features: F, 0 for tokens. num_classes: a label is below it.
     """
 
     is_causal: bool = False
@@ -124,14 +123,22 @@ class Data:
     decoder_vocab_size: int = 0
     num_features: int = 0
     num_classes: int
-    about: str
-    digest: str
-    training: Examples = field(repr=False)
-    held_out_examples: Examples = field(repr=False)
 
     @property
     def has_decoder(self) -> bool:
         return self.num_decoder_positions > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Sizes):
+    """A task: its examples on both sides of the split, and their sizes. about: one line on what it is. digest: sha256
+    of the examples.
+    """
+
+    about: str
+    digest: str
+    training: Examples = field(repr=False)
+    held_out_examples: Examples = field(repr=False)
 
     @property
     def guess(self) -> float:

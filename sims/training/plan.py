@@ -31,29 +31,14 @@ from typing import NamedTuple
 
 from sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, SublayerConfig
 from sims.model import Weight, weights_of
+from sims.training.data import Sizes
 from sims.training.frontend import Shape, tables_of
 from sims.training.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """What of the data decides a network, as plain numbers: see ``sims.training.data.Data``.
-
-    shares_tables: whether encoder and decoder look their tokens up in one table, which is then counted once.
-    """
-
-    num_positions: int
-    num_decoder_positions: int = 0
-    vocab_size: int = 0
-    decoder_vocab_size: int = 0
-    num_features: int = 0
-    num_classes: int
-    is_causal: bool = False
-    shares_tables: bool = False
-
-    @property
-    def has_decoder(self) -> bool:
-        return self.num_decoder_positions > 0
+class OneTable(Sizes):
+    """Sizes of a task whose decoder looks its tokens up in the encoder's table, which is counted once."""
 
 
 class Tensor(NamedTuple):
@@ -72,7 +57,7 @@ def parameters_of(model: ModelConfig, shape: Shape) -> list[Tensor]:
     """Every parameter of the network that is trained, in no order."""
     inside = weights_of(replace(model, num_outputs=shape.num_classes))
     tables = tables_of(model, shape)
-    if getattr(shape, "shares_tables", False):
+    if isinstance(shape, OneTable):
         tables = {name: size for name, size in tables.items() if name != "decoder_tokens"}
     return [
         *(Tensor("embedding", size, "") for size, _ in tables.values()),
@@ -388,6 +373,8 @@ class Hardware:
 NODE = Hardware(devices=8, memory=80e9, flops=989e12, bandwidth=450e9, network=50e9)
 """Eight H100 SXM: 80 GB, 989 dense teraflops in bfloat16 and 900 GB/s of NVLink, half of it each way, by NVIDIA's data
 sheet; and a network of 400 Gb/s for each, as in a DGX H100."""
+FLOPS: Mapping[str, float] = {"bfloat16": NODE.flops, "float32": 67e12, "float64": 67e12}
+"""Of such a device by precision, by the same sheet: torch multiplies float32 without tensor cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,8 +403,13 @@ class Plan:
     def sent(self) -> int:
         return 2 * self.gathered + self.reduced
 
+    @property
+    def feeds_all(self) -> bool:
+        """Whether the batch has a sequence for each device, without which the run is refused."""
+        return self.config.batch_size >= self.hardware.num_devices
+
     def fits(self, memory: Memory) -> bool:
-        return memory.total <= self.hardware.memory
+        return self.feeds_all and memory.total <= self.hardware.memory
 
     def computing(self, *, recomputes: bool) -> float:
         """Seconds of a step's arithmetic at the devices' full speed, evenly divided."""

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LLAMA = (
     *("train", "--recipe", "llama-2", "--layers", "32", "--width", "4096", "--heads", "32", "--tokens", "4096"),
     *("--batch", "64", "--learning-rate", "1e-4", "--optimizer", "adamw", "--vocabulary", "32000", "--plan"),
+    *("--precision", "bfloat16"),
 )
 SMALL = ("train", "--scheme", "deepnorm", "--layers", "2,3", "--learning-rate", "1e-3", "--width", "16")
 
@@ -29,7 +30,17 @@ def test_the_defaults_are_the_node_of_sims() -> None:
     usual: dict[str, Any] = {
         name: getattr(Machines, name).default for name in ("devices", "device_memory", "tflops", "bandwidth", "network")
     }
-    assert Machines(nodes=[1, 4, 16], vocabulary=None, plan=True, **usual).hardware == NODE
+    machines = Machines(nodes=[1, 4, 16], vocabulary=None, plan=True, **usual)
+    assert machines.hardware("bfloat16") == NODE
+    assert machines.hardware("float32").flops < NODE.flops / 10  # without tensor cores
+    assert replace(machines, tflops=1.0).hardware("float32").flops == 1e12
+
+
+def test_a_batch_without_a_sequence_for_each_device_does_not_fit() -> None:
+    (row,) = document(*SMALL[:4], "2", *SMALL[5:], "--batch", "16", "--plan", "--nodes", "1,2,4", "--json")["rows"]
+    ways = [place["recomputing"] for place in row["nodes"]]
+    assert [(way["feeds_all"], way["fits"]) for way in ways] == [(True, True), (True, True), (False, False)]
+    assert "small batch" in told(*SMALL, "--batch", "16", "--plan", "--nodes", "4")
 
 
 def test_llama_2_7b_has_the_parameters_that_it_has() -> None:
