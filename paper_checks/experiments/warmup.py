@@ -33,7 +33,8 @@ def warmed(num_layers: int = DEEP, rate: float = RATE) -> str:
 EDGE = DEPTHS[2]
 """Layers on either side at which some seeds of Post-LN train and some do not."""
 EDGE_SEEDS = 20
-"""14 tell shares of 0.2 and 0.8 from each other; the depth was chosen when 5 seeds of it had been seen."""
+"""More than tell shares of 0.2 and 0.8 from each other (``seeds_for_shares``); the depth was chosen when 5 seeds of it
+had been seen."""
 SAME_SUM = f"{plain('post-ln', EDGE)}, times what warm-up leaves of the sum of rates"
 FROM_FRACTION = f"{plain('post-ln')}, warm-up from 1/N"
 DIVIDED = f"{plain('post-ln')}, over N"

@@ -86,10 +86,16 @@ class Processes:
 
     def follow(self, run: Callable[[Any], object]) -> None:
         """Do what the first process tells, until it is done."""
-        while (told := self._told(None)) is not None:
+        while (told := self._next()) is not None:
             with suppress(ValueError):
                 run(told)
         dist.destroy_process_group()
+
+    def _next(self) -> Any:
+        try:
+            return self._told(None)
+        except RuntimeError:  # the first process has ended, and has said why
+            os._exit(1)
 
     @contextmanager
     def dismissing(self) -> Iterator[None]:

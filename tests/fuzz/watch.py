@@ -352,8 +352,6 @@ _MOST_TRAINED = 20_000
 @contextmanager
 def watching(folder: Path) -> Iterator[Watch]:
     """What gives inputs to the command, in a folder that is its own."""
-    import matplotlib.font_manager  # noqa: F401  it writes a file of its own at its first import
-
     import paper_checks
     import sims.measure
     import theory.kernel.predict
@@ -361,6 +359,7 @@ def watching(folder: Path) -> Iterator[Watch]:
     from paper_checks.lowering import measuring, rule_roles
     from paper_checks.system import places
 
+    import_module("matplotlib.font_manager")  # it writes a file of its own at its first import
     for found in walk_packages(paper_checks.__path__, "paper_checks."):
         import_module(found.name)  # what is imported later would keep what stands in the place of others for good
     if not _hooked:

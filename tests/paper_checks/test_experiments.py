@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from paper_checks.experiments import NAMES, base, experiment
 from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Plan, run
 from paper_checks.experiments.scale import LARGE, SMALL
-from paper_checks.experiments.warmup import EDGE, SAME_SUM, warmed
+from paper_checks.experiments.warmup import EDGE, EDGE_SEEDS, SAME_SUM, warmed
 from paper_checks.lowering.trials import Trial
 from sims.cluster import Workers
 from sims.training import store, sweep
+from sims.training.planning import seeds_for_shares
 from sims.training.store import Store
 from tests.paper_checks import made_runs
 
@@ -252,6 +253,7 @@ def test_warm_up_and_the_lower_rate_sum_up_alike() -> None:
         config = found.arm(name).trial.lower()
         sums.append(sum(config.learning_rate * config.rate_at(step) for step in range(config.num_steps)))
     assert sums[0] == pytest.approx(sums[1], rel=1e-12)
+    assert seeds_for_shares(0.8, 0.2) <= EDGE_SEEDS
 
 
 @pytest.mark.parametrize("scale", (SMALL.name, LARGE.name))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from paper_checks.cli import app
 from paper_checks.cli.plan import Machines
 from paper_checks.lowering.trials import Trial
 from paper_checks.pages.large_models import NODES, Model, largest_batch, models
@@ -161,3 +162,29 @@ def test_under_torchrun_there_are_no_other_workers(monkeypatch: pytest.MonkeyPat
         Place(workers=2, scheduler=None, budget=None, store=None, device="cpu")
     _, workers = Place(workers=None, scheduler=None, budget=None, store=None, device="cpu").workers_of([])
     assert workers.num_workers == 1
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_torchrun_is_for_training_which_is_said_once(
+    rank: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("RANK", rank)
+    assert app._answer(["tables"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("torchrun cuts the runs of `depthlaw train`"), said.err.count("\n")) == (
+        "",
+        lines,
+        lines,
+    )
+
+
+@pytest.mark.slow
+def test_under_torchrun_what_cannot_be_is_said_once(tmp_path: Path) -> None:
+    """In a line, without a traceback of depthlaw's in another process."""
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
+    for given, told_once in ((("--batch", "1"), "--batch 1: each of the 2"), (("--width", "1000000"), "GiB are free")):
+        asked = (*torchrun, DEPTHLAW, *SMALL, *given, "--store", tmp_path / "store")
+        refused = run([*map(str, asked)], text=True, check=False, capture_output=True, cwd=ROOT)
+        assert refused.returncode and refused.stderr.count(told_once) == 1
+        assert "[rank1]" not in refused.stderr and "paper_checks" not in refused.stderr
