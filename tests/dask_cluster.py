@@ -31,11 +31,20 @@ class DaskCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.file = self.folder / "scheduler.json"
         self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")
+        try:
+            self.address = self._address()
+        except BaseException:
+            self.close()
+            raise
+
+    def _address(self) -> str:
+        """As soon as all of the scheduler's file is there, which is not written at once."""
         end = time.monotonic() + PATIENCE
-        while not self.file.exists():
-            assert time.monotonic() < end and self.processes[0].poll() is None, "no scheduler"
+        while time.monotonic() < end and self.processes[0].poll() is None:
+            with suppress(FileNotFoundError, json.JSONDecodeError):
+                return json.loads(self.file.read_text(encoding="utf-8"))["address"]
             time.sleep(0.05)
-        self.address: str = json.loads(self.file.read_text(encoding="utf-8"))["address"]
+        raise AssertionError("no scheduler")
 
     def add_worker(self, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         """One of one thread, without a nanny that would start it again."""
