@@ -82,6 +82,8 @@ _PACKAGES = ("paper_checks", "sims", "theory")
 _importing = threading.Lock()
 _audits: set[str] = set()
 """For which a worker has imported."""
+_folders: dict[str, bool] = {}
+"""That a worker has imported from, and whether Python looks there for that alone."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,25 @@ class Sent:
 
 @lru_cache(maxsize=2)
 def _imported(sent: Sent) -> Callable[..., Any]:
-    for name in () if sent.audit in _audits else _own_files(sent.folder):
-        del sys.modules[name]
-    _audits.add(sent.audit)
+    if sent.audit not in _audits:
+        _audits.add(sent.audit)
+        _forget()
+        _folders.setdefault(sent.folder, sent.folder not in sys.path)
     importlib.invalidate_caches()
     function = named(sent.text, sent.option, sent.folder)
     here = _digests({name: file for name, file in _files().items() if name in dict(sent.digests)})
     if other := [name for name, digest in sent.digests if here.get(name, digest) != digest]:
         raise ValueError(f"{sent.option}: the file of {other[0]} is another one (allowed: the one that is here)")
     return function
+
+
+def _forget() -> None:
+    """What earlier audits imported: an edited file is read anew, and two folders may have modules of one name."""
+    for folder, is_added in _folders.items():
+        for name in _own_files(folder):
+            del sys.modules[name]
+        if is_added and folder in sys.path:
+            sys.path.remove(folder)
 
 
 def _files() -> dict[str, str]:

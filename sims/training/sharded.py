@@ -18,6 +18,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -185,11 +186,19 @@ _OF_TORCH = {
 
 class _OfCheckpoints(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):  # a member of an enumeration, as Python 3.11.2 writes it
+            return _member
         names = _OF_TORCH.get(module, ())
         found = super().find_class(module, name) if names is None or name in names else None
         if found is None or (names is None and getattr(found, "__module__", None) != module):
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's index")
         return found
+
+
+def _member(of: Any, name: str) -> Enum:
+    if not (isinstance(of, type) and issubclass(of, Enum) and name in of.__members__):
+        raise pickle.UnpicklingError(f"{name} of {of} is no part of a checkpoint's index")
+    return of[name]
 
 
 class _Block(nn.Module):

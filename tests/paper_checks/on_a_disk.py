@@ -60,14 +60,14 @@ def main(folder: Path, *, is_mounted: bool) -> None:
     told["left"] = sorted(path.name for path in folder.iterdir() if path != filler)
     if is_mounted:
         filler.unlink()
-        subprocess.run(["mount", "-o", "remount,size=4m", str(folder)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=4m", "none", str(folder)], check=True)
     else:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     ask("measured after all", *MEASURE, "--seeds", 40, "--record", record, "--json")
     ask("trained after all", *train, "--seeds", 2, "--json")
     place = folder
     if is_mounted:
-        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        subprocess.run(["mount", "-o", "remount,ro", "none", str(folder)], check=True)
     else:
         place = Path("/proc")  # where nobody makes a file
     ask("measure, read-only", *MEASURE, "--seeds", 41, "--record", place / record.name)

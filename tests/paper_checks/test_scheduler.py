@@ -187,12 +187,14 @@ def audited(*arguments: str) -> dict[str, Any]:
 def test_an_audit_on_a_cluster_says_what_it_says_here_of_the_file_as_it_is_now(
     two: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers stand elsewhere, and have imported the file as it was before."""
-    monkeypatch.chdir(tmp_path)
+    """Workers stand elsewhere, and have imported the file as it was before, and one of that name in another folder."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for width in (16, 24):
-        in_folder(tmp_path, width)
+    for name, width in (("one", 16), ("one", 24), ("other", 32)):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.startswith(str(tmp_path))])
+        in_folder(folder, width)
         found = audited("--scheduler", two.address)
         assert found["d_model"] == width and len(found["roles"]) > 5
         equal(found, audited(), 1e-6)

@@ -1,5 +1,6 @@
 """A network that is cut over processes is the network of one process: its loss, its update, its weights."""
 
+import io
 import json
 import os
 import pickle
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
 from sims.model import alternating, decoder_layers
 from sims.optim import OPTIMIZERS
@@ -173,6 +175,19 @@ def test_an_index_that_runs_code_is_not_read(module: str, name: str, tmp_path: P
     with pytest.raises(ValueError, match="no checkpoint, or damaged"):
         train(SHORT, processes=alone, checkpoint=tmp_path / "run")
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_index_of_a_checkpoint_may_name_members_of_enumerations_and_nothing_else_of_a_class() -> None:
+    """As Python 3.11.2 writes them: the members by ``getattr``."""
+
+    def index(of: bytes, name: bytes) -> io.BytesIO:
+        return io.BytesIO(b"cbuiltins\ngetattr\n(ctorch.distributed.checkpoint.metadata\n%b\nV%b\ntR." % (of, name))
+
+    read = sharded._OfCheckpoints(index(b"_MEM_FORMAT_ENCODING", b"TORCH_PRESERVE_FORMAT")).load()
+    assert read is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT
+    for of, name in ((b"_MEM_FORMAT_ENCODING", b"__class__"), (b"Metadata", b"__init__")):
+        with pytest.raises(pickle.UnpicklingError, match="no part of a checkpoint's index"):
+            sharded._OfCheckpoints(index(of, name)).load()
 
 
 @pytest.mark.slow
