@@ -67,7 +67,7 @@ def shielded() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
+def _handle(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
     for number in _SIGNALS:
         signal.signal(number, handler)
 
@@ -79,6 +79,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _leave(number: int = 0, frame: FrameType | None = None) -> None:
+    _handle(signal.SIG_IGN)  # one more would say the line again
     _end_workers()
     _say(f"depthlaw: {line()}\n")
     os._exit(STOPPED)
