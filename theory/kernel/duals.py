@@ -36,11 +36,20 @@ _FAR = 60.0
 _STEP_TERMS = 512
 """The number of Hermite terms of a slope beside a step, whose bump is narrow."""
 _MOST_LEFT = 1e-3
-_NODES, _WEIGHTS = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-_PLACES, _LENGTHS = leggauss(200)
-_PLACES = np.concatenate([_FAR / 2 * (_PLACES - 1), _FAR / 2 * (_PLACES + 1)])  # on either side of the kink
-_LENGTHS = np.tile(_FAR / 2 * _LENGTHS, 2)
+
+
+@cache
+def _normal_rule() -> tuple[Array, Array]:
+    """Nodes and weights of an average over a standard normal z."""
+    nodes, weights = hermegauss(360)  # numpy's weights are lost in rounding from 380 on
+    return nodes, weights / weights.sum()
+
+
+@cache
+def _rule_beside_a_kink() -> tuple[Array, Array]:
+    """Nodes and weights of an integral from -``_FAR`` to ``_FAR``, half of them on either side of 0."""
+    nodes, weights = leggauss(200)
+    return np.concatenate([_FAR / 2 * (nodes - 1), _FAR / 2 * (nodes + 1)]), np.tile(_FAR / 2 * weights, 2)
 
 
 @dataclass(frozen=True)
@@ -174,9 +183,10 @@ def _near_steps(
 def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], scale: Array) -> tuple[Array, Array]:
     """Coefficients (n, terms + 1) of a slope at each scale, and of the step that it comes near. The last ones, for the
     terms beyond, make E phi'^2 what it is."""
-    values, near = slope(_PLACES), _steps(*sides)(_PLACES)
-    z = _PLACES / scale[:, None]
-    weights = _LENGTHS * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / scale[:, None]
+    places, lengths = _rule_beside_a_kink()
+    values, near = slope(places), _steps(*sides)(places)
+    z = places / scale[:, None]
+    weights = lengths * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / scale[:, None]
     steps = np.tile(_jumps(sides), (len(scale), 1))
     whole, before, now = steps.copy(), np.zeros_like(z), np.ones_like(z)
     for k in range(_STEP_TERMS):
@@ -222,13 +232,14 @@ def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -
 
 
 def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Array:
-    values = function(scale * _NODES) * np.ones_like(_NODES)
+    nodes, weights = _normal_rule()
+    values = function(scale * nodes) * np.ones_like(nodes)
     coefficients = np.empty(_TERMS)
-    before, now = np.zeros_like(_NODES), np.ones_like(_NODES)
+    before, now = np.zeros_like(nodes), np.ones_like(nodes)
     for k in range(_TERMS):
-        coefficients[k] = (_WEIGHTS * values * now).sum()
-        before, now = now, (_NODES * now - np.sqrt(k) * before) / np.sqrt(k + 1)
-    second = float((_WEIGHTS * values**2).sum())
+        coefficients[k] = (weights * values * now).sum()
+        before, now = now, (nodes * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    second = float((weights * values**2).sum())
     rest = second - float((coefficients**2).sum())
     if rest > _MOST_LEFT * second:
         raise ArithmeticError(

@@ -10,7 +10,6 @@ from functools import cache
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from theory.kernel.gram import Array
 
@@ -32,6 +31,8 @@ def normals(number: int, shape: tuple[int, ...], which: tuple[int, ...]) -> Arra
 @cache
 def _base(number: int, dimensions: int) -> tuple[Array, Array]:
     """The points of [0, 1)^dimensions, and how far each coordinate moves from one average to the next."""
+    from scipy.stats import qmc  # a third of a second, which only averages over points should cost
+
     columns, left = [], dimensions
     while left > 0:
         size = min(left, _MOST_DIMENSIONS)
