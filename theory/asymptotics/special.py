@@ -74,11 +74,6 @@ def with_exact_moments(expr: Expr) -> Expr:
     return expr.replace(lambda e: isinstance(e, GaussianMoment), replace)
 
 
-def with_moment_values(expr: Expr, digits: int = 30) -> Expr:
-    """Replace the moments that have no closed form by their decimals: what a table prints."""
-    return expr.replace(lambda e: isinstance(e, GaussianMoment), lambda e: Float(e.evalf(digits), digits))
-
-
 class LongPsi(Function):
     """digamma of a large whole number, kept as it is: sympy would write it as a sum of fractions, 10^4 digits and more.
 
