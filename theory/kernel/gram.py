@@ -8,7 +8,7 @@ each rule below computes the gap from gaps alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Gram:
 
     @property
     def diagonal(self) -> Array:
-        return self.level - np.diagonal(self.gap)
+        return self.level - self.gap.diagonal()
 
     @cached_property
     def root(self) -> Array:
@@ -64,7 +64,7 @@ class Gram:
         gap (g_ij - c (e - r) / e) / r, where e - r = (e^2 - r^2) / (e + r) has no difference of near numbers in it.
         0/0 for a vector of length 0 without eps.
         """
-        own, top, lengths = np.diagonal(self.gap), self.level + eps, self.lengths(eps)
+        own, top, lengths = self.gap.diagonal(), self.level + eps, self.lengths(eps)
         root, share = lengths[:, None] * lengths, self.level / top
         short = share * (top * (own[:, None] + own) - own[:, None] * own) / (top + root)
         gap = (self.gap - short) / root
@@ -79,9 +79,15 @@ class Gram:
 
 def centred(groups: Array, matrix: Array) -> Array:
     """P M P, where P subtracts the mean of each group."""
-    same = (groups[:, None] == groups).astype(float)
-    project = np.eye(len(groups)) - same / same.sum(1)
+    project = _projection(tuple(groups.tolist()))
     return project @ matrix @ project
+
+
+@lru_cache(maxsize=16)
+def _projection(groups: tuple[int, ...]) -> Array:
+    every = np.array(groups)
+    same = (every[:, None] == every).astype(float)
+    return np.eye(len(every)) - same / same.sum(1)
 
 
 def factor(matrix: Array) -> Array:

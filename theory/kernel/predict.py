@@ -108,12 +108,12 @@ def predict_kernel(
     """
     steps = {name: step_of(name) for name in optimizers}
     runs = []
-    streams: dict[str, list[Stream]] = {}
+    walk: Walk | None = None
     for replicate in range(replicates):
         walk = Walk(network, inputs, frozenset(steps.values()), replicate, effort)
         walk.run(lambda share: advance(share / replicates))
         runs.append(walk.totals())
-        streams = _streams(walk, inputs)
+    streams = {} if walk is None else _streams(walk, inputs)
     return {name: _answer(step, runs, streams) for name, step in steps.items()}
 
 

@@ -124,11 +124,20 @@ class Asked:
             size=size,
         )
 
-    def bias(self, gradient: Array, root: float | None = None, *, role: str = "bias", width: float = 1.0) -> Part:
-        """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d."""
+    def bias(
+        self,
+        gradient: Array,
+        root: float | None = None,
+        *,
+        role: str = "bias",
+        width: float = 1.0,
+        size: float | None = None,
+    ) -> Part:
+        """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d.
+        size: the root of their number, where that is another."""
         total = max(float(gradient.sum()), 0.0)
         of_entries = width * math.sqrt(total) if root is None and self.has_roots else root
-        return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width))
+        return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width) if size is None else size)
 
     def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
@@ -171,7 +180,7 @@ class Asked:
         function = self._function
         if function is None:
             lengths = self.lengths(before)
-            return gradient / np.outer(lengths, lengths)
+            return gradient / (lengths[:, None] * lengths)
         square = self.network.norm_scale**2
         return square * gradient * function.slope_second(before.times(square))
 
@@ -222,7 +231,7 @@ class FeedForward:
         parts += [
             asked.matrix(*matrix, roots.get(matrix[0]), size=size, units=units.get(matrix[0])) for matrix in several
         ]
-        parts += [replace(asked.bias(at[role], roots.get(f"{role} bias")), size=size) for role in at]
+        parts += [asked.bias(at[role], roots.get(f"{role} bias"), size=size) for role in at]
         parts.append(asked.bias(gradient))
         if self.has_inner:
             root = gains["fc2"] * roots["fc2"] if roots else None
@@ -351,7 +360,7 @@ class Attending:
         biases = [("q", at.q, roots and roots.q_bias), ("v", at.v, roots and roots.v_bias)]
         if not is_centred:
             biases.append(("k", at.k, roots and roots.k_bias))
-        parts += [replace(asked.bias(at_bias, root), size=self.sizes[role]) for role, at_bias, root in biases]
+        parts += [asked.bias(at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
         parts.append(asked.bias(gradient))
         at_mixed = gains.out**2 * gradient
         if self.has_inner:
@@ -552,6 +561,7 @@ class Walk:
         self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, replicate)
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
+        self._counts = 1.0, 1.0
         self.streams: list[list[Gram]] = []
         self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
@@ -591,11 +601,10 @@ class Walk:
     ) -> None:
         """Carry a gradient back through both sides. linear, root: how often its parts count, see ``Counted``."""
         gradient: Gradient | None = Gradient(at_end).settled()
-        first = len(self.parts)
+        self._counts = linear, root
         for side in reversed(range(len(passages))):
             assert gradient is not None
             gradient = self._backward(side, passages[side], gradient, advance)
-        self.parts[first:] = [replace(counted, linear=linear, root=root) for counted in self.parts[first:]]
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
@@ -662,7 +671,7 @@ class Walk:
         return None if to_memory is None else to_memory.settled()
 
     def _add(self, parts: Iterable[Part], exponent: float, side: int) -> None:
-        self.parts += [Counted(part, exponent, side) for part in parts]
+        self.parts += [Counted(part, exponent, side, *self._counts) for part in parts]
 
     def totals(self) -> Totals:
         """The update by step and role, and by side."""
@@ -690,14 +699,14 @@ def _sum_of_streams(asked: Asked, x: Gram, beside: Beside) -> Gram:
 
 def _of_matrix(whole: Array) -> Gram:
     """Small differences between tokens are lost where they are beyond rounding."""
-    level = float(np.diagonal(whole).max())
+    level = float(whole.diagonal().max())
     return Gram(level, level - whole)
 
 
 def _embedding(gradient: Array, asked: Asked, inputs: Inputs) -> Part:
     """The part of the embedding: each token has a row of its own."""
     gradient = inputs.embedding_multiplier**2 * gradient
-    own, every = np.diagonal(gradient).clip(min=0.0), np.eye(len(gradient))
+    own, every = gradient.diagonal().clip(min=0.0), np.eye(len(gradient))
     return Part(
         role="embedding",
         square=float(own.sum()),
