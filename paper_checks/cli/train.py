@@ -378,7 +378,8 @@ def run(
     if processes is not None:
         train = partial(train, processes=processes, device=processes.mesh.device_type)
         if processes.rank:
-            processes.follow(train)
+            with refusing():
+                processes.follow(train)
             return 0
     num_processes = 1 if processes is None else processes.num
     others = nullcontext() if processes is None else processes.dismissing()

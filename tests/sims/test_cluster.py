@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from sims import cluster as clusters
-from sims.cluster import Cluster, as_they_end, one_at_a_time
+from sims.cluster import Cluster, LostClusterError, as_they_end, one_at_a_time
 from sims.training.store import key
-from sims.training.sweep import Report, sweep
+from sims.training.sweep import EndsSweepError, Report, sweep
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 from tests.sims.sweeping import FILE, Logged, configs, execute, log, right
 from tests.sims.test_sweep import lines, wrong
@@ -126,6 +126,27 @@ def test_one_task_at_a_time_whichever_threads_and_processes_ask(two: DaskCluster
     assert len({tuple(words[1:]) for words in told}) > 2  # more than a thread of each
     assert [words[0] for words in told] == ["begin", "end"] * 16
     assert all(begin[1:] == end[1:] for begin, end in zip(told[::2], told[1::2], strict=True))
+
+
+def test_a_scheduler_that_ends_in_the_middle_is_told_with_what_is_kept(tmp_path: Path, impatient: None) -> None:
+    given = configs(str(tmp_path), 12, LONG)
+    path = tmp_path / FILE
+    with dask_cluster(tmp_path / "dask", 2) as started, Logged(path) as store, Cluster(started.address) as other:
+
+        def kill(num_done: int) -> None:
+            if num_done:
+                started.processes[0].kill()
+
+        jobs = as_they_end(other, time.sleep, deque([0.0, 100.0]))
+        assert next(jobs) == (0.0, None)
+        says = rf"^the cluster was lost: no cluster at {started.address}: .*; 1 runs have ended and are kept in "
+        with pytest.raises(EndsSweepError, match=says):
+            sweep(given, execute, store, partial(Cluster, started.address), at_once=2, advance=kill)
+        assert len(store.keys()) == 1
+        while other._client.status != "closed":  # before that it would come back to a scheduler that is started anew
+            time.sleep(0.05)
+        with pytest.raises(LostClusterError, match=r"^the cluster was lost: its scheduler is gone$"):
+            next(jobs)
 
 
 def square_or_fail(n: int) -> int:
