@@ -62,7 +62,8 @@ class Cluster(Executor):
     """
 
     def __init__(self, address: str, device: str = "cpu") -> None:
-        if not re.fullmatch(r"inproc://\S+|(tcp://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d{1,5}", address):
+        place = re.fullmatch(r"inproc://\S+|(?:tcp://)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):([0-9]{1,5})", address)
+        if place is None or (place[1] is not None and not 0 < int(place[1]) < 2**16):
             raise ValueError(f"no cluster at {address!r}, which is no address (allowed: tcp://HOST:PORT)")
         try:
             from distributed import Client
@@ -75,8 +76,10 @@ class Cluster(Executor):
         self._address, self._device = address, device
         try:
             self._client = Client(address, timeout=CONNECT, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except Exception as error:
             said = " ".join(str(error).split())
+            if isinstance(error, MemoryError):  # Dask takes what another server answers for the length of a message
+                said = "what answers there is no Dask scheduler"
             raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None
         try:
             self._told = self._ask()

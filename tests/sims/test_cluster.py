@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -179,9 +180,29 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheduler_that_is_not_there_is_told(impatient: None) -> None:
     with pytest.raises(ValueError, match=r"^no cluster at tcp://127\.0\.0\.1:1: .* \(allowed: a Dask scheduler's"):
         Cluster("tcp://127.0.0.1:1")
-    for address in ("", "nowhere", "tls://127.0.0.1:8786", "http://127.0.0.1:8786"):
+    for address in ("", "nowhere", "tls://127.0.0.1:8786", "http://127.0.0.1:8786", "here:0", "here:65536", "*:8786"):
         with pytest.raises(ValueError, match=r"which is no address \(allowed: tcp://HOST:PORT\)$"):
             Cluster(address)
+
+
+class Page(BaseRequestHandler):
+    """As the page that a scheduler shows answers, on a port beside its own."""
+
+    def handle(self) -> None:
+        self.request.recv(1)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_server_that_is_no_scheduler_is_told(impatient: None) -> None:
+    with ThreadingTCPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"127.0.0.1:{server.server_address[1]}"
+        says = (
+            rf"^no cluster at {place}: what answers there is no Dask scheduler \(allowed: a Dask scheduler's address\)$"
+        )
+        with pytest.raises(ValueError, match=says):
+            Cluster(place)
+        server.shutdown()
 
 
 def test_a_scheduler_without_workers_is_told(impatient: None, tmp_path: Path) -> None:
