@@ -207,8 +207,10 @@ class Trial:
 
             name = self.scheme.removeprefix(OF_RECIPE)
             if (model := recipe(name)).arch != self.arch:
+                fitting = " or ".join(one for one, shape in SHAPES.items() if shape.arch == model.arch)
                 raise ValueError(
-                    f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
+                    f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind "
+                    f"(allowed: shape {fitting})"
                 )
             if self.num_decoder_layers not in (None, self.num_layers):
                 raise ValueError(f"recipe {name} has as many layers on either side")

@@ -276,8 +276,8 @@ class _Sweep:
             if not self.has_had_one:
                 raise
             raise EndsSweepError(
-                f"the cluster was lost: {error}; {self.report.done} runs have ended and are kept in {self.store.path}, "
-                "and the same command goes on from there"
+                f"the cluster was lost: {error}; runs that ended and are kept in {self.store.path}: "
+                f"{self.report.done}; the same command goes on from there"
             ) from None
 
     def _take_what_ended(self) -> None:

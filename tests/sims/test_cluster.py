@@ -140,7 +140,7 @@ def test_a_scheduler_that_ends_in_the_middle_is_told_with_what_is_kept(tmp_path:
 
         jobs = as_they_end(other, time.sleep, deque([0.0, 100.0]))
         assert next(jobs) == (0.0, None)
-        says = rf"^the cluster was lost: no cluster at {started.address}: .*; 1 runs have ended and are kept in "
+        says = rf"^the cluster was lost: no cluster at {started.address}: .*; runs that ended and are kept in .*: 1; "
         with pytest.raises(EndsSweepError, match=says):
             sweep(given, execute, store, partial(Cluster, started.address), at_once=2, advance=kill)
         assert len(store.keys()) == 1
