@@ -21,9 +21,9 @@ import socket
 import sys
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -49,6 +49,10 @@ class Workers:
     free: int
 
 
+class LostClusterError(ValueError):
+    """In one line: the scheduler ended in the middle."""
+
+
 class Cluster(Executor):
     """Workers of the Dask scheduler at an address (tcp://host:8786). They need this very depthlaw, with the same torch,
     numpy and Python: what is kept names one version of each. Those that join later are asked too, at their first task.
@@ -58,6 +62,9 @@ class Cluster(Executor):
     """
 
     def __init__(self, address: str, device: str = "cpu") -> None:
+        place = re.fullmatch(r"inproc://\S+|(?:tcp://)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):([0-9]{1,5})", address)
+        if place is None or (place[1] is not None and not 0 < int(place[1]) < 2**16):
+            raise ValueError(f"no cluster at {address!r}, which is no address (allowed: tcp://HOST:PORT)")
         try:
             from distributed import Client
         except ImportError:
@@ -67,12 +74,12 @@ class Cluster(Executor):
         for name in ("distributed", "distributed.client"):  # what went wrong is said once, in a line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._address, self._device = address, device
-        if not re.fullmatch(r"inproc://\S+|(tcp://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d{1,5}", address):
-            raise ValueError(f"no cluster at {address!r}, which is no address (allowed: tcp://HOST:PORT)")
         try:
             self._client = Client(address, timeout=CONNECT, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except Exception as error:
             said = " ".join(str(error).split())
+            if isinstance(error, MemoryError):  # Dask takes what another server answers for the length of a message
+                said = "what answers there is no Dask scheduler"
             raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None
         try:
             self._told = self._ask()
@@ -131,7 +138,8 @@ class Cluster(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """cancel_futures: Dask forgets them, those that have begun too, whose threads go on until they end."""
-        self._executor.shutdown(wait=wait and not cancel_futures)
+        with suppress(Exception):  # a scheduler that was lost has nothing to forget
+            self._executor.shutdown(wait=wait and not cancel_futures)
         self._client.close()
 
     def __exit__(
@@ -152,8 +160,8 @@ def as_they_end(
     """Each job with what a function of it gives, as it ends. They begin at once; the caller may add further ones.
 
     What the function raises goes on to the caller, behind the jobs that have ended well, and what has not begun is
-    cancelled; so too where the caller leaves early. ValueError, in one line, where workers died of a job, or the
-    scheduler did.
+    cancelled; so too where the caller leaves early. ValueError, in one line, where workers died of a job, and
+    LostClusterError where the scheduler did.
     """
     under_way: dict[Future[_Result], _Job] = {}
 
@@ -171,18 +179,24 @@ def as_they_end(
                     yield job, _outcome(future)
                     begin()
         finally:
-            for future in under_way:
-                future.cancel()
+            cancel(under_way)
 
     begin()
     return through()
+
+
+def cancel(futures: Iterable[Future[Any]]) -> None:
+    """Those that have not begun. Of a cluster that was lost, none is there that could."""
+    for future in futures:
+        with suppress(Exception):
+            future.cancel()
 
 
 def _outcome(future: Future[_Result]) -> _Result:
     try:
         return future.result()
     except CancelledError:
-        raise ValueError("the cluster's scheduler is gone: start it again, with its workers") from None
+        raise LostClusterError("the cluster was lost: its scheduler is gone") from None
     except Exception as error:
         if not is_killed(error):
             raise

@@ -174,7 +174,7 @@ def main() -> None:
 def _answer(arguments: list[str]) -> int:
     if is_under_torchrun() and arguments[0] not in ("train", "--help", "-h"):
         said = "torchrun cuts the runs of `depthlaw train` over its processes; any other command is given without it"
-        return 2 if os.environ.get("RANK", "0") != "0" else _refuse(said)
+        return _REFUSED if stopping.is_follower() else _refuse(said)
     try:
         code = app(arguments, standalone_mode=False)
         if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort

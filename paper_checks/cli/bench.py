@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paper_checks.cli import options
-from paper_checks.cli.options import option, refusing
+from paper_checks.cli.options import BadInputError, option, refusing
 from paper_checks.cli.output import counted, print_json
-from paper_checks.system.files import as_text, document, write_atomically
+from paper_checks.system.files import as_text, document, read_all, write_atomically
 from paper_checks.system.page import Page, grid
 
 EXAMPLES = ("bench --quick", "bench --quick --json", "bench --plot speed.svg --record mine.json")
@@ -37,6 +38,8 @@ def run(
     from paper_checks.experiments import bench
     from sims.measure import choose_device, device_name
 
+    if record is not None:
+        check_place(record)
     with refusing():
         where = choose_device(device)
     sizes = bench.QUICK if quick else bench.SIZES
@@ -70,6 +73,21 @@ def run(
     show(answer, page)
     page.wrote(plot)
     page.wrote(record)
+
+
+def check_place(record: Path) -> None:
+    """What is there is written over where it is a record like this, and else refused before a quarter of an hour."""
+    if not record.exists():
+        return
+    try:
+        there = json.loads(read_all(record))
+    except (ValueError, RecursionError):
+        there = None
+    if not isinstance(there, dict) or not {"rows", "growth", "commands", "machine", "versions"} <= there.keys():
+        raise BadInputError(
+            f"--record: {record} is there and no record of `depthlaw bench` (allowed: one, which is written anew, or a "
+            "name that is free)"
+        )
 
 
 def show(answer: Mapping[str, Any], page: Page) -> None:

@@ -188,7 +188,7 @@ def _measured(
 ) -> list[Measurement]:
     """One network after the other, or side by side on a cluster, with a bar that counts sublayers times seeds."""
     from paper_checks.lowering.measuring import measure, measure_on
-    from sims.cluster import Cluster
+    from sims.cluster import Cluster, LostClusterError
 
     there = len(kept.runs)
 
@@ -201,7 +201,10 @@ def _measured(
     with telling(what_is_kept), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
         if scheduler is not None:
             with refusing(), _enough_memory(asked[-1]), Cluster(scheduler, kept.device) as cluster:
-                return measure_on(cluster, asked, optimizer, seeds, kept, extras=extras, advance=advance)
+                try:
+                    return measure_on(cluster, asked, optimizer, seeds, kept, extras=extras, advance=advance)
+                except LostClusterError as error:
+                    raise BadInputError(f"{error}; {what_is_kept()}") from error
         for network in asked:
 
             def by_depth(num_seeds: float, depth: int = network.depth) -> None:

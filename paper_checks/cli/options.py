@@ -28,6 +28,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
+from paper_checks.system.files import read_all
 from paper_checks.system.places import RESULTS, ROOT
 
 # ---------------------------------------------------------------- names, as --help shows them and TAB completes them.
@@ -154,6 +155,8 @@ def refusing(option: str = "") -> Iterator[None]:
 MOST = 10**12
 """Layers, and whatever else is counted."""
 _MOST_ENTRIES = 10_000
+_MOST_GAINS = 2_000_000
+"""Bytes of a file of gains."""
 
 
 def count(text: str, option: str, least: int = 1, most: int = 10**6) -> int:
@@ -226,10 +229,13 @@ def gains(text: str, option: str) -> tuple[float, ...]:
     if text.startswith("@"):
         path = Path(text[1:])
         try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
+            text = read_all(path, _MOST_GAINS).decode("utf-8-sig")
+        except OSError as error:
+            raise BadInputError(f"{option}: cannot read {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise BadInputError(f"{option}: cannot read {path}: it is not UTF-8 text") from error
+        except ValueError as error:
+            raise BadInputError(f"{option}: {error}") from error
     return tuple(real(part, f"{option}, entry {at},", 1e-300, 1e300) for at, part in enumerate(entries(text), start=1))
 
 

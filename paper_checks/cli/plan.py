@@ -81,7 +81,9 @@ def show(answer: Mapping[str, Any]) -> None:
             "computed again" + (f"; Muon {_short(flops['optimizer'])} on each device." if flops["optimizer"] else "."),
             "dim",
         )
-        page.show(grid(("devices", "sublayers", *_PARTS, "all", "fits"), _memories(row), _WORDS, padding=0))
+        page.show(
+            grid(("devices", "sublayers", *_PARTS, "all", "fits"), _memories(row), _WORDS, unbroken=_WORDS, padding=0)
+        )
         page.show(grid(("devices", "sublayers", "received", "seconds"), _times(row), _WORDS, padding=0))
     page.say(
         f"A node has {number_of(hardware['devices'], 'device')} of {hardware['memory'] / 1e9:g} GB and "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from paper_checks.cli import options
 from paper_checks.cli.options import REQUIRED, BadInputError, option
 from paper_checks.cli.output import Tell, print_json, progress, say
-from paper_checks.system.files import document
+from paper_checks.system.files import document, read_all
 from paper_checks.system.page import Page
 from paper_checks.system.stopping import telling
 
@@ -23,7 +23,6 @@ EXAMPLES = (
     "report --quick --out out/report",
     "report --from out/verify.json --out out/report",
 )
-MOST_BYTES = 100_000_000
 
 
 def run(
@@ -99,11 +98,13 @@ def _read(path: Path) -> Document:
     from paper_checks.report.model import BadDocumentError, parse
 
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise BadInputError(f"--from: {path} is larger than any document of `depthlaw verify`")
-        return parse(path.read_bytes())
+        content = read_all(path)
     except OSError as error:
         raise BadInputError(f"--from: cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise BadInputError(f"--from: {error}, and so is no document of `depthlaw verify`") from error
+    try:
+        return parse(content)
     except BadDocumentError as error:
         raise BadInputError(f"--from: {path}: {error}") from error
 

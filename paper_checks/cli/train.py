@@ -123,17 +123,28 @@ class Place:
 
 
 @contextmanager
-def kept_runs(path: Path) -> Iterator[Store]:
-    """The store. What is finished in this block is kept in it: an interrupt and a full disk are said in a line."""
+def kept_runs(path: Path, checkpoints: Path | None = None) -> Iterator[Store]:
+    """The store. What is finished in this block is kept in it: an interrupt and a full disk are said in a line.
+
+    checkpoints: the folder of what is under way.
+    """
     from sims.training.store import Store
 
     with refusing("--store"):
         kept = Store(path)
-    with kept, telling(f"what was finished is in {path}, and the same command goes on from there"):
+
+    def what_is_kept() -> str:
+        if kept.num_added:
+            return f"what was finished is in {path}, and the same command goes on from there"
+        if checkpoints is not None and checkpoints.is_dir() and any(checkpoints.iterdir()):
+            return f"no run was finished, and the same command goes on from {checkpoints}"
+        return "nothing was kept"
+
+    with kept, telling(what_is_kept):
         try:
             yield kept
         except sqlite3.Error as error:
-            raise BadInputError(f"{path}: {error}") from error
+            raise BadInputError(f"{path}: {error}; {what_is_kept()}") from error
 
 
 def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
@@ -155,7 +166,8 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
 # ---------------------------------------------------------------- what is asked for
 
 
-MOST_RUNS = 100_000
+MOST_RUNS = 10_000
+"""Of one command: to name, look up and hand out that many takes a second or two."""
 _MODEL, _STEPS = "The model and its data", "How it is trained"
 
 
@@ -256,7 +268,9 @@ def trials_of(asked: Asked) -> list[Trial]:
         list(dict.fromkeys(axis)) for axis in (seeds, schemes, asked.optimizer, depths, asked.learning_rate)
     ]
     if (num_runs := math.prod(map(len, axes))) > MOST_RUNS:
-        raise BadInputError(f"the grid has {num_runs} runs; at most {MOST_RUNS} are allowed")
+        raise BadInputError(
+            f"the grid has {num_runs} runs; at most {MOST_RUNS} are allowed (several commands may share a --store)"
+        )
     for file in asked.parallel or ():
         options.file_name(file, "--parallel")
     if asked.warmup_from and not asked.warmup_steps:
@@ -378,11 +392,12 @@ def run(
     if processes is not None:
         train = partial(train, processes=processes, device=processes.mesh.device_type)
         if processes.rank:
-            processes.follow(train)
+            with refusing():
+                processes.follow(train)
             return 0
     num_processes = 1 if processes is None else processes.num
     others = nullcontext() if processes is None else processes.dismissing()
-    with refusing(), kept_runs(kept_in) as kept, counted("training", len(trials)) as advance, others:
+    with refusing(), kept_runs(kept_in, checkpoints) as kept, counted("training", len(trials)) as advance, others:
         there = kept_results(kept, configs)
         todo = (trial for trial, result in there.items() if result is None)
         make_executor, workers = place.workers_of(todo, num_processes=num_processes, recomputes=recompute)

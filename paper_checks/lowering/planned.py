@@ -73,11 +73,13 @@ def _of_way(plan: Plan, memory: Memory, *, recomputes: bool) -> dict[str, Any]:
 
 
 def gigabytes(number: float) -> str:
-    """With three digits, and all before the point.
+    """With three digits, all before the point and at most three behind it.
 
     >>> from paper_checks.lowering.planned import gigabytes
-    >>> gigabytes(4.0612e12), gigabytes(3.2e8)
-    ('4,061', '0.32')
+    >>> gigabytes(4.0612e12), gigabytes(3.2e8), gigabytes(4.27e7), gigabytes(5.72e4), gigabytes(0)
+    ('4,061', '0.32', '0.043', '<0.001', '0')
     """
     number /= 1e9
-    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
+    if 0 < number < 0.0005:
+        return "<0.001"
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}" if number >= 0.1 else f"{round(number, 3):g}"

@@ -24,8 +24,8 @@ Runs = Mapping[Trial, TrainResult | None]
 
 def kept_results(kept: Store, configs: Mapping[Trial, Mapping[str, Any]]) -> dict[Trial, TrainResult | None]:
     """What a store has of these runs. ValueError, in one line with file and key, for a row that does not fit."""
-    results = {}
-    for trial, config in configs.items():
+    results: dict[Trial, TrainResult | None] = dict.fromkeys(configs)
+    for trial, config in configs.items() if kept.keys() else ():  # names are not cheap where there are thousands
         with _naming(kept, config):
             result = kept.find(config)
             results[trial] = None if result is None else TrainResult.model_validate(result)

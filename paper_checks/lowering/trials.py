@@ -207,8 +207,10 @@ class Trial:
 
             name = self.scheme.removeprefix(OF_RECIPE)
             if (model := recipe(name)).arch != self.arch:
+                fitting = " or ".join(one for one, shape in SHAPES.items() if shape.arch == model.arch)
                 raise ValueError(
-                    f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind"
+                    f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind "
+                    f"(allowed: shape {fitting})"
                 )
             if self.num_decoder_layers not in (None, self.num_layers):
                 raise ValueError(f"recipe {name} has as many layers on either side")
@@ -327,7 +329,7 @@ def execute(
     (2, 2)
     """
     from sims.training.store import key
-    from sims.training.train import train_together
+    from sims.training.train import is_checkpoint, train_together
 
     trials = [Trial.of(named).in_folder(folder) for named in several]
     for trial, named in zip(trials, several, strict=True):
@@ -337,15 +339,14 @@ def execute(
                 raise ValueError(f"{trial.scheme}: the {what} of this run are {here[name]} here, not {named.get(name)}")
     paths = None
     if checkpoints is not None:
-        checkpoints.mkdir(parents=True, exist_ok=True)
         both = [(checkpoints / f"{key(named)}.pt", checkpoints / key(named)) for named in several]
         for of_one, of_several in both:
-            if processes is None and of_several.exists():
+            if processes is None and is_checkpoint(of_several):
                 raise ValueError(
                     f"{of_several} is a checkpoint of several processes: go on under torchrun, with any number of them "
                     "(--nproc-per-node 1 too), or remove it"
                 )
-            if processes is not None and of_one.exists():
+            if processes is not None and is_checkpoint(of_one):
                 raise ValueError(f"{of_one} is a checkpoint of one process: go on without torchrun, or remove it")
         paths = [pair[processes is not None] for pair in both]
     configs = [trial.lower() for trial in trials]

@@ -23,6 +23,15 @@ def as_text(found: dict[str, Any]) -> str:
     return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def read_all(path: Path, most: int = 100_000_000) -> bytes:
+    """Of a file of the user's, which may be a device that never ends. OSError, and ValueError in one line."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path} has more than {most:,} bytes")
+    return content
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write beside the target and rename, so that a reader sees the old file or the new one, never half. OSError that
     names the target."""

@@ -43,6 +43,11 @@ def finish() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def is_follower() -> bool:
+    """Whether torchrun started this process beside the first one, which says what is to be said."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+
+
 def line() -> str:
     """What is said of an interrupt."""
     return f"interrupted, stopping{f'; {_told[-1]()}' if _told else ''}"
@@ -81,7 +86,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _leave(number: int = 0, frame: FrameType | None = None) -> None:
     _handle(signal.SIG_IGN)  # one more would say the line again
     _end_workers()
-    _say(f"depthlaw: {line()}\n")
+    if not is_follower():
+        _say(f"depthlaw: {line()}\n")
     os._exit(STOPPED)
 
 

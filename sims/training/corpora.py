@@ -28,7 +28,9 @@ BLOCK = 1024
 LIBRARY_BYTES = 4_000_000
 MAX_TEXT_BYTES = 16_000_000
 MAX_PAIRS = 100_000
-"""How much is read of the standard library, of a user's text and of a user's pairs: these load in seconds."""
+MAX_FILE_BYTES = 200_000_000
+"""How much is read of the standard library, of a user's text and of a user's pairs, which load in seconds; and the most
+of a file of a user's, the end of which has to be seen."""
 MAX_MODULE_BYTES = 250_000
 """Longer modules are left out: in the standard library that is the text of pydoc's help pages."""
 NOT_SOURCES = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
@@ -76,20 +78,22 @@ def standard_library() -> tuple[Pair, ...]:
     return tuple(sorted(chosen))
 
 
-def read(path: str, limit: int = -1) -> bytes:
-    """The first ``limit`` bytes of a file, all by default; unpacked where its name ends in .gz.
+def read(path: str, limit: int, *, has_to_end: bool = False) -> bytes:
+    """The first ``limit`` bytes of a file, unpacked where its name ends in .gz. has_to_end: a longer one is refused.
 
     Errors: ValueError for what cannot be read or is empty.
     """
     try:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-            content = file.read(limit)
+            content = file.read(limit + has_to_end)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a whole gzip file: {error}") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     if not content:
         raise ValueError(f"{path} is empty")
+    if len(content) > limit:
+        raise ValueError(f"{path} has more than {limit:,} bytes{', unpacked' if path.endswith('.gz') else ''}")
     return content
 
 
@@ -154,7 +158,7 @@ def library_pairs() -> tuple[Pair, ...]:
 def parallel_pairs(paths: tuple[str, str]) -> tuple[tuple[Pair, ...], int]:
     """The distinct pairs of two line-aligned files, sorted, and how many lines they have. Of more than ``MAX_PAIRS``
     lines the first are taken. Pairs with an empty side are left out."""
-    texts = [read(path).removesuffix(b"\n").split(b"\n") for path in paths]
+    texts = [read(path, MAX_FILE_BYTES, has_to_end=True).removesuffix(b"\n").split(b"\n") for path in paths]
     first, second = map(len, texts)
     if first != second:
         raise ValueError(f"{paths[0]} has {first} lines and {paths[1]} has {second}: line-aligned files have as many")

@@ -14,17 +14,20 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
 from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -35,6 +38,7 @@ from sims.config import BRANCH_ROLES
 from sims.ensemble import Ensemble, Member
 from sims.model import Weight, weights_of
 from sims.training.frontend import Fused, Network, Shape, tables_at_start, tables_of
+from sims.training.sweep import EndsSweepError, of_the_disk
 
 Result = TypeVar("Result")
 MATRICES = (*BRANCH_ROLES, "head")
@@ -69,28 +73,44 @@ class Processes:
     def leading(self, run: Callable[[Any], Result]) -> Callable[[Any], Result]:
         """``run``, which the others are told to do too, with the same argument.
 
-        A ValueError is one that all of them meet. After any other error the others wait for this process in the middle
-        of what they do, so it ends, and torchrun ends them.
+        A ValueError is one that all of them meet, or of another that has ended. After any other error the others wait
+        for this process in the middle of what they do, so it ends, and torchrun ends them.
         """
 
         def lead(told: Any) -> Result:
-            self._told(told)
             try:
+                self._told(told)
                 return run(told)
             except ValueError:
                 raise
-            except BaseException:
+            except BaseException as error:
+                if _is_of_a_lost_one(error):
+                    self._end_of_a_lost_one()
                 traceback.print_exc()
                 os._exit(1)
 
         return lead
 
     def follow(self, run: Callable[[Any], object]) -> None:
-        """Do what the first process tells, until it is done."""
+        """Do what the first process tells, until it is done. EndsSweepError where another process has ended."""
         while (told := self._next()) is not None:
-            with suppress(ValueError):
-                run(told)
+            try:
+                with suppress(ValueError):
+                    run(told)
+            except RuntimeError as error:
+                if not _is_of_a_lost_one(error):
+                    raise
+                self._end_of_a_lost_one()
         dist.destroy_process_group()
+
+    def _end_of_a_lost_one(self) -> NoReturn:
+        """EndsSweepError in the process that notices first, so that it is said once; the others end."""
+        own = str(self.rank)
+        with suppress(RuntimeError):  # torchrun, which keeps what they tell each other, has ended itself
+            first = dist.distributed_c10d._get_default_store().compare_set(_SAID, "", own)
+            if first != own.encode():
+                os._exit(1)
+        raise EndsSweepError(LOST) from None
 
     def _next(self) -> Any:
         try:
@@ -147,18 +167,42 @@ class Processes:
         """Write a checkpoint: into a folder beside the earlier one, which takes its name when all of it is there."""
         target = folder / f"{step:012d}"
         beside = folder / f".{target.name}"
-        if self.rank == 0:
+
+        def begin() -> None:
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
-        dist.barrier(self._group)
-        save_checkpoint(dict(tensors), checkpoint_id=beside, process_group=self._group)
-        if self.rank == 0:
+
+        def end() -> None:
             (beside / CONTENT).write_text(json.dumps(content), encoding="utf-8")
             beside.replace(target)
             for other in folder.iterdir():
                 if other != target:
                     shutil.rmtree(other)
-        dist.barrier(self._group)
+
+        try:
+            self._by_the_first(begin)
+            try:
+                save_checkpoint(dict(tensors), storage_writer=_Writer(beside), process_group=self._group)
+            except CheckpointException as error:  # all of them have it
+                raise next((one for one, _ in error.failures.values() if isinstance(one, OSError)), error) from None
+            self._by_the_first(end)
+        except OSError:
+            if self.rank == 0:
+                shutil.rmtree(beside, ignore_errors=True)
+                with suppress(OSError):  # where it has the one before
+                    folder.rmdir()
+            raise
+
+    def _by_the_first(self, act: Callable[[], None]) -> None:
+        """What the first process does while the others wait. OSError of it in all of them."""
+        failed = None
+        if self.rank == 0:
+            try:
+                act()
+            except OSError as error:
+                failed = error
+        if (told := self._told(failed)) is not None:
+            raise told
 
     def found(self, folder: Path) -> dict[str, Any]:
         """What the last checkpoint in a folder says, and "folder", where its tensors are. An error where there is none,
@@ -174,6 +218,33 @@ class Processes:
 
 
 CONTENT = "run.json"
+LOST = (
+    "another of torchrun's processes has ended, and with it the run: the same command goes on under torchrun, with any "
+    "number of processes, from the run's last checkpoint, where there is one (--checkpoint-every)"
+)
+_GONE = re.compile(r"gloo/transport/.*(peer|[Bb]roken pipe)|remote process exit|ncclRemoteError", re.DOTALL)
+"""What gloo and NCCL say of a process that has gone."""
+_SAID = "depthlaw: a process was lost"
+
+
+def _is_of_a_lost_one(error: BaseException) -> bool:
+    """Whether another process has gone, or torchrun's own."""
+    is_known = isinstance(error, RuntimeError) and _GONE.search(str(error)) is not None
+    return is_known or isinstance(error, dist.DistNetworkError)
+
+
+class _Writer(FileSystemWriter):
+    """Of an error of the disk nothing else is told: torch's own, which it ends in, does not say what it was."""
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        try:
+            return super().write_data(plan, planner)
+        except Exception as error:
+            if (of_disk := of_the_disk(error)) is None:
+                raise
+            raise of_disk from None
+
+
 _OF_TORCH = {
     "torch.distributed.checkpoint.metadata": None,
     "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),

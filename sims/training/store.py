@@ -140,6 +140,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 class Store:
     """One file of runs, made where there is none. Of one thread; closed, or left with ``with``, it drops its claims.
+    num_added: runs that this has made its file keep.
 
     ValueError, in one line, of a file that is damaged or something else, which stays as it is, and of a place that
     cannot be written. Later, sqlite3.Error: no room on the disk, or another process that writes for PATIENCE seconds.
@@ -158,7 +159,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.num_added = path, 0
         self._owner = uuid4().hex
         if path.exists() and not path.is_file():
             raise ValueError(f"{path}: not a file (allowed: a store of runs, or a name that is free)")
@@ -239,7 +240,8 @@ class Store:
         }
         row = _row({"config": plain(config, "config"), "result": plain(result, "result"), "about": about}, "a run")
         with self._transaction():
-            self._insert(row)
+            is_new = self._insert(row)
+        self.num_added += is_new
 
     def add_all(self, rows: Sequence[Row]) -> int:
         """Keep rows that another store has, all of them or none; how many are new here."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -25,13 +26,14 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing import get_context, parent_process
 from traceback import extract_tb
 from typing import Any, NamedTuple
 
-from sims.cluster import MORE_MEMORY, is_killed
+from sims.cluster import MORE_MEMORY, cancel, is_killed
 from sims.training.store import BEAT, Store, key, plain
 
 Config = dict[str, Any]
@@ -49,6 +51,17 @@ class Kind(NamedTuple):
 
 def by_itself(config: Config) -> Kind:
     return Kind(None, 1)
+
+
+class EndsSweepError(ValueError):
+    """What ends a whole sweep and not one run, in a line: no other run would fare better."""
+
+
+def of_the_disk(error: BaseException | None) -> OSError | None:
+    """The OSError that an error is, or that it was raised in the handling of."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
 
 
 @dataclass
@@ -112,10 +125,10 @@ def sweep(
     execute: from plain configurations to as many plain results; the executor has to be able to send it (a top-level
     function). It is given one, or several of one kind: no more than the kind's most, and no more than give each of
     `at_once` a share. An exception of it, or a result that JSON cannot carry, is reported and not kept: the next sweep
-    tries again; where there were several, each is tried by itself first. at_once: what is handed to the executor at a
-    time; twice its workers keep them busy. device: kept with each result. advance: told how many more runs were done,
-    were found or have failed. deadline: on the clock of time.monotonic; no run begins after it, those that have begun
-    end.
+    tries again; where there were several, each is tried by itself first. An EndsSweepError goes on to the caller.
+    at_once: what is handed to the executor at a time; twice its workers keep them busy. device: kept with each result.
+    advance: told how many more runs were done, were found or have failed. deadline: on the clock of time.monotonic; no
+    run begins after it, those that have begun end.
 
     A worker that dies is replaced with its executor; Dask replaces it and tries its runs again by itself, until it
     gives them up. Nobody knows which run a worker died of, so each that was under way is tried again alone, and has
@@ -169,6 +182,7 @@ class _Sweep:
     suspects: deque[_Run] = field(default_factory=deque)
     under_way: dict[Future[list[_Ended]], Chunk] = field(default_factory=dict)
     executor: Executor | None = None
+    has_had_one: bool = False
     last_beat: float = field(default_factory=time.monotonic)
 
     def through(self, runs: dict[str, _Run]) -> Report:
@@ -185,7 +199,8 @@ class _Sweep:
             raise
         finally:
             self._end_executor()
-            self.store.release()
+            with suppress(sqlite3.OperationalError):  # a full disk; the claims of a process that has ended are nobody's
+                self.store.release()
         return self.report
 
     def _chunks(self, runs: Sequence[_Run]) -> list[Chunk]:
@@ -240,7 +255,8 @@ class _Sweep:
         time.
         """
         if self.executor is None:
-            self.executor = self.make_executor()
+            self.executor = self._made()
+            self.has_had_one = True
         begin_before = time.time() + self._seconds_left()  # a clock that workers elsewhere have too
         try:
             future = self.executor.submit(_execute, self.execute, [run.config for run in chunk], begin_before)
@@ -252,6 +268,17 @@ class _Sweep:
             return False
         self.under_way[future] = chunk
         return True
+
+    def _made(self) -> Executor:
+        try:
+            return self.make_executor()
+        except ValueError as error:
+            if not self.has_had_one:
+                raise
+            raise EndsSweepError(
+                f"the cluster was lost: {error}; runs that ended and are kept in {self.store.path}: "
+                f"{self.report.done}; the same command goes on from there"
+            ) from None
 
     def _take_what_ended(self) -> None:
         if not self.under_way:
@@ -269,6 +296,8 @@ class _Sweep:
             error = future.exception()
         except CancelledError as cancelled:  # not by us: the executor has lost it
             error = cancelled
+        if isinstance(error, EndsSweepError):
+            raise error
         if isinstance(error, BrokenExecutor | CancelledError) or is_killed(error):
             if not is_killed(error):  # Dask replaces workers by itself
                 self._end_executor()
@@ -314,8 +343,7 @@ class _Sweep:
 
     def _stop(self) -> None:
         """Cancel what has not begun, and keep what ends well meanwhile."""
-        for future in self.under_way:
-            future.cancel()
+        cancel(self.under_way)
         self._end_executor()
         for future, chunk in self.under_way.items():
             if future.done() and not future.cancelled() and future.exception() is None:
@@ -337,6 +365,8 @@ def _execute(execute: Execute, configs: list[Config], begin_before: float) -> li
         results = execute(configs)
         if len(results) != len(configs):
             raise ValueError(f"{len(results)} results of {len(configs)} runs")
+    except EndsSweepError:
+        raise
     except (Exception, SystemExit) as error:  # a SystemExit would end a worker of Dask
         return [_Ended(error=_in_one_line(error))] * len(configs)
     return [_ended(result, (time.perf_counter() - start) / len(configs)) for result in results]

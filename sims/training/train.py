@@ -42,6 +42,7 @@ bit for bit.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import os
@@ -66,6 +67,7 @@ from sims.optim import MIXED, OPTIMIZERS, Cut, group_options, make
 from sims.records.record import rounded
 from sims.training.data import HELD_OUT, IGNORED, Batch, Data, DataConfig, load
 from sims.training.frontend import Network
+from sims.training.sweep import EndsSweepError, of_the_disk
 from sims.update import Inputs, Task, first_order, roles_of
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ _BY_ENTRY = (*_FUSED, "rmsprop", "signsgd", "lion", "sophia")
 """The optimizers to which it is the same how the parameters are cut into tensors."""
 _BY_NORM = ("lars", "lamb")
 """Those that take several tensors in a row, and want to know their sizes."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a disk, a quota and a limit of files' sizes say that have no more room."""
 _LARGEST_BY_SUBLAYER = 200
 """The largest number of sublayers at which the gradient norm of each one is kept."""
 
@@ -295,6 +299,11 @@ def train_together(
     return [run.result() for run in runs]
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether there is one of one process, a file, or one of several, in a folder: a hidden one is half of one."""
+    return path.is_file() or (path.is_dir() and any(not one.name.startswith(".") for one in path.iterdir()))
+
+
 class _Run:
     """What became of a run so far. checkpoint: its file; kept: what this holds, until the run goes on."""
 
@@ -347,7 +356,7 @@ class _Run:
     def go_on_from(self, path: Path, processes: Processes | None) -> None:
         """Read a checkpoint, where there is one. ValueError, in one line, where it is none, or of another run."""
         self.checkpoint = path
-        if not path.exists():
+        if not is_checkpoint(path):
             return
         try:
             if processes is None:
@@ -554,7 +563,23 @@ class _Together:
     # ---------------------------------------------------------------- checkpoints
 
     def save(self) -> None:
-        """Write the checkpoint of each run: all to files beside the targets, which are then renamed."""
+        """Write the checkpoint of each run. EndsSweepError where the disk does not take it."""
+        try:
+            self._write()
+        except Exception as error:
+            if (of_disk := of_the_disk(error)) is None:
+                raise
+            place = self.runs[0].checkpoint
+            assert place is not None
+            what = "make room" if of_disk.errno in _FULL else "let it be written"
+            goes_on = (
+                "from the one before it, which is kept" if is_checkpoint(place) else "with the runs that are not kept"
+            )
+            said = f"cannot write the checkpoint {place}: {of_disk.strerror or of_disk}"
+            raise EndsSweepError(f"{said}; {what}, and the same command goes on {goes_on}") from None
+
+    def _write(self) -> None:
+        """All to files beside the targets, which are then renamed."""
         if isinstance(self.weights, _ShardedWeights):
             (run,) = self.runs
             assert run.checkpoint is not None
@@ -575,7 +600,9 @@ class _Together:
                     "optimizer": optimizer,
                     "history": run.history,
                 }
-                torch.save(content, beside)
+                beside.parent.mkdir(parents=True, exist_ok=True)
+                with beside.open("wb") as file:
+                    torch.save(content, file)
             for beside, path in files:
                 beside.replace(path)
         finally:

@@ -68,7 +68,7 @@ _BY_METAVAR: dict[str, tuple[str, ...]] = {
     "C,P": ("1", "1,0", "2,1/2", "0.7,-1/4", "1,-1", "1/3,0.5", "1e-3,2"),
     "FILE": ("it.svg", "it.png", "it.jsonl", "it.sqlite", "it.txt", "in/it.svg", "../it.svg", "@it", "."),
     "DIR": ("out", "../out", "."),
-    "ADDRESS": ("tcp://127.0.0.1:8786", "127.0.0.1", "tls://h:1", "inproc://x"),
+    "ADDRESS": ("tcp://127.0.0.1:8786", "127.0.0.1", "tls://h:1", "inproc://x", "[::1]:8786", "h:0", "tcp://h:99999"),
     "ID": ("S1-34", "DN-07", "s2-8", "LI-05"),
     "[ID]...": ("S1-34", "DN-07", "LI-05"),
     "MODULE:FUNCTION": ("nonesuch:build",),
@@ -191,6 +191,23 @@ def gain_list(rng: Random) -> Input:
             text = f"@{maybe(rng, file, 0.05)}"
         words += [name, text]
     return Input(typed(*words, *(["--json"] if rng.random() < 0.5 else [])), files)
+
+
+# ---------------------------------------------------------------- addresses of clusters
+
+
+def address(rng: Random) -> Input:
+    """Of a scheduler: nothing connects to one before all of the command line is read."""
+    command = drawn(rng, ("measure", "train"))
+    host = drawn(
+        rng, ("127.0.0.1", "[::1]", "node-1", "a.b.c", "localhost", "*", "", "пакет", "user@h", drawn(rng, NUMBERS))
+    )
+    port = drawn(rng, ("8786", "0", "65535", "65536", "x", "-1", "٣", drawn(rng, NUMBERS)))
+    text = rng.choice(("tcp://", "tcp://", "", "tls://", "inproc://", "ucx://", "http://")) + f"{host}:{port}"
+    words = _NEEDED[command].replace("--workers 1 ", "").split()
+    return Input(
+        typed(command, *words, "--scheduler", maybe(rng, text, 0.4), *(["--json"] if rng.random() < 0.5 else []))
+    )
 
 
 # ---------------------------------------------------------------- claims
@@ -675,6 +692,7 @@ KINDS = (
     Kind("command lines", 6_000, command_line),
     Kind("laws", 1_500, law),
     Kind("gains", 3_000, gain_list),
+    Kind("addresses", 2_000, address),
     Kind("claim ids", 10_000, claim_id),
     Kind("configurations", 300, configuration),
     Kind("stores", 1_200, store),

@@ -26,6 +26,7 @@ def main(folder: Path, *, is_mounted: bool) -> None:
     record, store, filler = folder / "record.jsonl", folder / "runs.sqlite", folder / "filler"
     text = folder.parent / "own.txt"
     train = [*TRAIN, "--workers", 1, "--text", str(text), "--store", str(store)]
+    wide = [*train, "--seeds", 1, "--width", 96, "--checkpoint-every", 1]  # a checkpoint takes more than the disk
     text.write_text(" ".join(str(number * number) for number in range(10_000)), encoding="utf-8")
     told: dict[str, Any] = {}
     sweep.pool = lambda num_workers: ThreadPoolExecutor(1)  # processes would take seconds, and write nothing
@@ -49,6 +50,9 @@ def main(folder: Path, *, is_mounted: bool) -> None:
 
     ask("measured", *MEASURE, "--seeds", 2, "--record", record)
     ask("trained", *train, "--seeds", 1)
+    if not is_mounted:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    ask("checkpoint, full", *wide)
     before = record.read_bytes()
     fill(record.stat().st_size)
     ask("measure, full", *MEASURE, "--seeds", 40, "--record", record)
@@ -65,6 +69,7 @@ def main(folder: Path, *, is_mounted: bool) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     ask("measured after all", *MEASURE, "--seeds", 40, "--record", record, "--json")
     ask("trained after all", *train, "--seeds", 2, "--json")
+    ask("checkpoint after all", *wide, "--json")
     place = folder
     if is_mounted:
         subprocess.run(["mount", "-o", "remount,ro", "none", str(folder)], check=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from paper_checks.system.places import ROOT
 
 REFUSED = {
+    "checkpoint, full": "; make room, and the same command goes on with the runs that are not kept",
     "measure, full": "record.jsonl",
     "train, full": "runs.sqlite",
     "plot, full": "it.svg",
@@ -37,14 +38,14 @@ def test_a_full_disk_and_a_read_only_one_are_told_in_a_line_and_nothing_is_lost(
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    for name in ("measured", "trained", "measured after all", "trained after all"):
+    for name in ("measured", "trained", "measured after all", "trained after all", "checkpoint after all"):
         assert (told[name]["code"], told[name]["err"]) == (0, ""), name
     for name, file in REFUSED.items():
         answer = told[name]
         assert (answer["code"], answer["out"]) == (2, ""), (name, answer)
         (line,) = answer["err"].splitlines()
         assert line.startswith("depthlaw: ") and file in line and "standard output" not in line, (name, line)
-    assert told["left"] == ["record.jsonl", "runs.sqlite"], "no journal, and no half of a figure"
+    assert told["left"] == ["record.jsonl", "runs.sqlite", "runs.sqlite.checkpoints"], "no journal, no half"
     assert told["kept"]
     assert json.loads(told["trained after all"]["out"])["sweep"]["failed"] == {}
     assert len(json.loads(told["measured after all"]["out"])["rows"]) == 2

@@ -45,6 +45,9 @@ REFUSED = {
     f"predict {STACK} --sublayers 99999999999999999": "from 1 to",
     f"predict {STACK} --sublayers 4 8 16": "written with commas, such as 4,8,16",
     f"predict {STACK} --sublayers 2 --v @absent": "cannot read",
+    f"predict {STACK} --sublayers 2 --v @/dev/zero": "--v: /dev/zero has more than 2,000,000 bytes",
+    "report --out site --from /dev/zero": "--from: /dev/zero has more than 100,000,000 bytes",
+    "bench --quick --record GARBAGE": "is there and no record of `depthlaw bench` (allowed: one, which",
     "predict --norm pre --gain 0,0 --optimizer sgd --sublayers 2": "positive C",
     f"predict {STACK} --attention --sublayers 4 --correlation 1.5": "--correlation lies between 0 and 1, not at 1.5",
     f"predict {STACK} --attention --sublayers 4 --loss ce --classes 1": "--classes must be a whole number from 2 to",
@@ -81,7 +84,7 @@ REFUSED = {
     f"{TRAIN} --warmup-from 0.1": "give --warmup too",
     f"{TRAIN} --shape nmt --decoder-layers 1,2": "--layers has 1 entries and --decoder-layers 2",
     f"{TRAIN} --workers 1 --scheduler tcp://127.0.0.1:1": "one of --workers and",
-    f"{TRAIN} --seeds 100001": "the grid has 100001 runs; at most 100000 are allowed",
+    f"{TRAIN} --seeds 10001": "the grid has 10001 runs; at most 10000 are allowed (several commands may share",
     "experiment own-row --store a --export ../HERE/a": "is the store",
     # what there is not
     "predict --scheme sub-ln-gamma --optimizer sgd --sublayers 1": "not defined below",

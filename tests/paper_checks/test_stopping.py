@@ -123,7 +123,7 @@ CASES = {
     "a report, with a bar": (REPORT, MIDDLE, NOTHING),
     "where workers start": (VERIFY, WORKERS, NOTHING),
     "while torch is imported": (TRAIN, {"moment": "torch", "times": 3}, LINE),
-    "where workers of runs that are kept start": (TRAIN, {"moment": "worker"}, f"{LINE}; what was finished is in"),
+    "where workers of runs that are kept start": (TRAIN, {"moment": "worker"}, f"{LINE}; nothing was kept"),
 }
 QUICK = list(CASES)[:3]
 

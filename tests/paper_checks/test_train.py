@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -20,6 +22,7 @@ from sims import ensemble
 from sims.stats import estimate
 from sims.training import sweep
 from sims.training.outcomes import share
+from sims.training.sweep import EndsSweepError
 from sims.training.train import TrainResult
 from tests import command as command_line
 
@@ -173,21 +176,42 @@ def test_a_run_that_fails_is_told_and_tried_again(
 
 @pytest.mark.parametrize(
     ("error", "code", "said"),
-    [
-        (KeyboardInterrupt(), 130, "interrupted, stopping; what was finished"),
-        (sqlite3.OperationalError("full"), 2, "full"),
-    ],
+    [(KeyboardInterrupt(), 130, "interrupted, stopping"), (sqlite3.OperationalError("full"), 2, "full")],
     ids=["Ctrl-C", "full disk"],
 )
-def test_what_stops_it_is_said_with_where_the_finished_runs_are(
-    command: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+def test_what_stops_it_is_said_with_what_is_kept(
+    command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    def stop(*_: Any, **rest: Any) -> None:
-        raise error
+    """Of this command alone: what is in the store from earlier ones is none that it finished."""
+    command.answer(ONE)
 
-    monkeypatch.setattr(sweep, "sweep", stop)
-    line = command.refusal(ONE, "--text", command.text, code=code)
-    assert said in line and str(command.store) in line
+    def stopped(stops_at: int, several: list[dict[str, Any]], **rest: Any) -> list[dict[str, Any]]:
+        if several[0]["seed"] >= stops_at:
+            if rest["checkpoint_every"] == 7:
+                rest["checkpoints"].mkdir()
+                (rest["checkpoints"] / "one.pt").touch()
+            raise EndsSweepError
+        return counted(several, **rest)
+
+    def sweeping(*given: Any, **rest: Any) -> Any:
+        try:
+            return sweep_through(*given, **rest)
+        except EndsSweepError:
+            raise error from None
+
+    sweep_through = sweep.sweep
+    monkeypatch.setattr(sweep, "sweep", sweeping)
+    kept = f"{command.store}.checkpoints"
+    goes_on = "and the same command goes on from"
+    for stops_at, more, told in (
+        (1, "", "nothing was kept"),
+        (1, "--checkpoint-every 7", f"no run was finished, {goes_on} {kept}"),
+        (2, "--checkpoint-every 7", f"what was finished is in {command.store}, {goes_on} there"),
+    ):
+        monkeypatch.setattr(trials, "execute", partial(stopped, stops_at))
+        line = command.refusal(f"{ONE} --seeds 3 {more} --workers 1", "--text", command.text, code=code)
+        assert said in line and line.endswith(f"; {told}")
+        shutil.rmtree(kept, ignore_errors=True)
 
 
 @pytest.mark.slow

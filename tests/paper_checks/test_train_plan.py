@@ -3,12 +3,14 @@
 import json
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
-from subprocess import PIPE, run
+from subprocess import PIPE, Popen, run
 from typing import Any
 
 import pytest
+from psutil import Process
 
 from paper_checks.cli import app
 from paper_checks.cli.plan import Machines
@@ -16,6 +18,7 @@ from paper_checks.lowering.trials import Trial
 from paper_checks.pages.large_models import NODES, Model, largest_batch, models
 from sims.training.data import load
 from sims.training.plan import NODE, memory_of_training
+from sims.training.sharded import LOST
 from tests.command import DEPTHLAW, document, refusal, told
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,6 +180,32 @@ def test_torchrun_is_for_training_which_is_said_once(
         lines,
         lines,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_process_that_is_killed_is_told_in_a_line_and_one_process_goes_on(rank: str, tmp_path: Path) -> None:
+    """Whichever it is, the survivor says it; the run goes on from its checkpoint over fewer processes."""
+    asked = (*SMALL, "--steps", 200, "--store", tmp_path / "kept", "--checkpoint-every", 10)
+    python = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [*map(str, (*python, 2, DEPTHLAW, *asked))]
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment, cwd=ROOT) as torchrun:
+        while not list(tmp_path.glob("kept.checkpoints/*/[0-9]*/run.json")):
+            assert torchrun.poll() is None
+            time.sleep(0.01)
+        (killed,) = [one for one in Process(torchrun.pid).children() if one.environ()["RANK"] == rank]
+        killed.kill()
+        out, err = torchrun.communicate(timeout=60)
+    said = [line for line in err.splitlines() if line.startswith("depthlaw: ") and "interrupted, stopping" not in line]
+    is_early = not said  # on a busy machine torchrun ends the survivor before it has noticed
+    assert (out, is_early or said == [f"depthlaw: {LOST}"], "paper_checks" in err) == ("", True, False), err
+    (last,) = tmp_path.glob("kept.checkpoints/*/[0-9]*")
+    assert int(last.name) >= 10
+    command = [*map(str, (*python, 1, DEPTHLAW, *asked, "--json"))]
+    found = json.loads(run(command, check=True, stdout=PIPE, env=environment, cwd=ROOT).stdout)
+    assert found["sweep"] == {"done": 2, "found": 0, "failed": {}, "left": 0}
+    assert not list((tmp_path / "kept.checkpoints").iterdir())
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def test_a_checkpoint_of_several_processes_is_not_passed_over(trial: Trial, tmp_
     """Nor removed: whoever goes on with it loses nothing."""
     named = trial.named()
     of_several = tmp_path / key(named)
-    of_several.mkdir()
+    (of_several / "000000000001").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"is a checkpoint of several processes: go on under torchrun"):
         execute([named], checkpoints=tmp_path, checkpoint_every=1)
     assert of_several.exists()

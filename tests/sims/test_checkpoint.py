@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_flatten
 
 from sims.model import decoder_layers
 from sims.training.data import DataConfig, load
+from sims.training.sweep import EndsSweepError
 from sims.training.train import TrainConfig, train
-from tests.sims.training import BASE, FULL, MODEL, Killed, killed_at, own_parallel, without_time
+from tests.sims.training import BASE, FULL, MODEL, Killed, files_of_at_most, killed_at, own_parallel, without_time
 
 
 @pytest.mark.parametrize(
@@ -130,22 +131,17 @@ def test_a_checkpoint_of_another_run_or_other_data_is_refused(tmp_path: Path) ->
             refused(config, path, "run.pt is a checkpoint of another run: its settings or its data differ")
 
 
-def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.pt"
+def test_a_checkpoint_for_which_there_is_no_room_is_told_and_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "run.pt"
+    says = rf"^cannot write the checkpoint {path}: File too large; make room, and the same command goes on "
+    with files_of_at_most(10_000), pytest.raises(EndsSweepError, match=f"{says}with the runs that are not kept$"):
+        train(FULL, checkpoint=path, checkpoint_every=3)
+    assert not list(path.parent.iterdir())
     with pytest.raises(Killed):
         train(FULL, checkpoint=path, checkpoint_every=3, advance=killed_at(4))
     before = path.read_bytes()
-
-    def break_off(_: object, target: Path) -> None:
-        target.write_bytes(b"half")
-        raise OSError("no space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(torch, "save", break_off)
-        with pytest.raises(OSError, match="no space left"):
-            train(FULL, checkpoint=path, checkpoint_every=3)
+    with files_of_at_most(10_000), pytest.raises(EndsSweepError, match=f"{says}from the one before it, which is kept$"):
+        train(FULL, checkpoint=path, checkpoint_every=3)
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
     assert without_time(train(FULL, checkpoint=path)) == without_time(train(FULL))

@@ -11,14 +11,15 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
 
 from sims import cluster as clusters
-from sims.cluster import Cluster, as_they_end, one_at_a_time
+from sims.cluster import Cluster, LostClusterError, as_they_end, one_at_a_time
 from sims.training.store import key
-from sims.training.sweep import Report, sweep
+from sims.training.sweep import EndsSweepError, Report, sweep
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 from tests.sims.sweeping import FILE, Logged, configs, execute, log, right
 from tests.sims.test_sweep import lines, wrong
@@ -128,6 +129,27 @@ def test_one_task_at_a_time_whichever_threads_and_processes_ask(two: DaskCluster
     assert all(begin[1:] == end[1:] for begin, end in zip(told[::2], told[1::2], strict=True))
 
 
+def test_a_scheduler_that_ends_in_the_middle_is_told_with_what_is_kept(tmp_path: Path, impatient: None) -> None:
+    given = configs(str(tmp_path), 12, LONG)
+    path = tmp_path / FILE
+    with dask_cluster(tmp_path / "dask", 2) as started, Logged(path) as store, Cluster(started.address) as other:
+
+        def kill(num_done: int) -> None:
+            if num_done:
+                started.processes[0].kill()
+
+        jobs = as_they_end(other, time.sleep, deque([0.0, 100.0]))
+        assert next(jobs) == (0.0, None)
+        says = rf"^the cluster was lost: no cluster at {started.address}: .*; runs that ended and are kept in .*: 1; "
+        with pytest.raises(EndsSweepError, match=says):
+            sweep(given, execute, store, partial(Cluster, started.address), at_once=2, advance=kill)
+        assert len(store.keys()) == 1
+        while other._client.status != "closed":  # before that it would come back to a scheduler that is started anew
+            time.sleep(0.05)
+        with pytest.raises(LostClusterError, match=r"^the cluster was lost: its scheduler is gone$"):
+            next(jobs)
+
+
 def square_or_fail(n: int) -> int:
     if n == 3:
         raise ValueError("three is not to be squared")
@@ -158,9 +180,29 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheduler_that_is_not_there_is_told(impatient: None) -> None:
     with pytest.raises(ValueError, match=r"^no cluster at tcp://127\.0\.0\.1:1: .* \(allowed: a Dask scheduler's"):
         Cluster("tcp://127.0.0.1:1")
-    for address in ("", "nowhere", "tls://127.0.0.1:8786", "http://127.0.0.1:8786"):
+    for address in ("", "nowhere", "tls://127.0.0.1:8786", "http://127.0.0.1:8786", "here:0", "here:65536", "*:8786"):
         with pytest.raises(ValueError, match=r"which is no address \(allowed: tcp://HOST:PORT\)$"):
             Cluster(address)
+
+
+class Page(BaseRequestHandler):
+    """As the page that a scheduler shows answers, on a port beside its own."""
+
+    def handle(self) -> None:
+        self.request.recv(1)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_server_that_is_no_scheduler_is_told(impatient: None) -> None:
+    with ThreadingTCPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"127.0.0.1:{server.server_address[1]}"
+        says = (
+            rf"^no cluster at {place}: what answers there is no Dask scheduler \(allowed: a Dask scheduler's address\)$"
+        )
+        with pytest.raises(ValueError, match=says):
+            Cluster(place)
+        server.shutdown()
 
 
 def test_a_scheduler_without_workers_is_told(impatient: None, tmp_path: Path) -> None:

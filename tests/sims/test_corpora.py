@@ -1,6 +1,7 @@
 """The raw examples: what is taken of the library, bytecode as dis has it, the split, files of one's own."""
 
 import dis
+import gzip
 import itertools
 import os
 import subprocess
@@ -75,6 +76,20 @@ def test_pairs_are_stripped_distinct_and_not_empty(tmp_path: Path) -> None:
     for file, content in zip(files, (b"x \r\ny\n\nx\nz", b"1\n2\n3\n 1\n\n"), strict=True):
         file.write_bytes(content)
     assert corpora.parallel_pairs((str(files[0]), str(files[1]))) == (((b"x", b"1"), (b"y", b"2")), 5)
+
+
+@pytest.mark.parametrize("name", ["a", "a.gz"])
+def test_a_file_whose_end_has_to_be_seen_is_read_to_a_limit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpora, "MAX_FILE_BYTES", 100)
+    path, small = tmp_path / name, tmp_path / "small"
+    content = b"x\n" * 60
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    small.write_bytes(content[:100])
+    with pytest.raises(ValueError, match=rf"{name} has more than 100 bytes{', unpacked' if '.gz' in name else ''}$"):
+        corpora.parallel_pairs((str(path), str(small)))
+    assert corpora.parallel_pairs((str(small), str(small))) == (((b"x", b"x"),), 50)
 
 
 def test_the_library_is_taken_without_its_tests_and_what_is_installed(

@@ -24,9 +24,10 @@ from sims.optim import OPTIMIZERS
 from sims.training import sharded
 from sims.training.data import DataConfig
 from sims.training.sharded import Processes, start
+from sims.training.sweep import EndsSweepError
 from sims.training.train import TrainConfig, train
 from tests.sims.sharded_runs import CONFIGS
-from tests.sims.training import FULL, MODEL, Killed, end_of, killed_at, own_parallel
+from tests.sims.training import FULL, MODEL, Killed, end_of, files_of_at_most, killed_at, own_parallel
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = replace(
@@ -128,27 +129,62 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         check_weights(place, begun_by_two, processes, tmp_path)
 
 
-def test_a_checkpoint_that_fails_leaves_the_one_before(
-    tmp_path: Path, alone: Processes, monkeypatch: pytest.MonkeyPatch
+def test_a_checkpoint_for_which_there_is_no_room_is_told_and_leaves_the_one_before(
+    tmp_path: Path, alone: Processes
 ) -> None:
-    config = replace(SHORT, optimizer="sgd")
-    write, written = sharded.save_checkpoint, []
+    config, place = replace(SHORT, optimizer="sgd"), tmp_path / "run"
+    says = rf"^cannot write the checkpoint {place}: File too large; make room, and the same command goes on "
+    with files_of_at_most(1000), pytest.raises(EndsSweepError, match=f"{says}with the runs that are not kept$"):
+        train(config, processes=alone, checkpoint=place, checkpoint_every=1)
+    assert not place.exists()
+    with pytest.raises(Killed):
+        train(config, processes=alone, checkpoint=place, checkpoint_every=1, advance=killed_at(2))
+    with files_of_at_most(1000), pytest.raises(EndsSweepError, match=f"{says}from the one before it, which is kept$"):
+        train(config, processes=alone, checkpoint=place, checkpoint_every=1)
+    assert [path.name for path in place.iterdir()] == ["000000000001"]
+    (place / ".000000000002").mkdir()  # as a process leaves it that was killed in the middle
+    result = train(config, processes=alone, checkpoint=place, checkpoint_every=1)
+    check_result(result.plain(), train(config).plain())
+    assert [path.name for path in place.iterdir()] == [f"{config.num_steps:012d}"]
 
-    def failing(tensors: dict[str, Tensor], checkpoint_id: Path, **rest: Any) -> None:
-        written.append(checkpoint_id)
-        if len(written) == 2:
-            (checkpoint_id / "half").write_bytes(b"0")
-            raise OSError("No space left on device")
-        write(tensors, checkpoint_id=checkpoint_id, **rest)
 
-    monkeypatch.setattr(sharded, "save_checkpoint", failing)
-    with pytest.raises(OSError, match="No space"):
-        train(config, processes=alone, checkpoint=tmp_path / "run", checkpoint_every=1)
-    assert alone.found(tmp_path / "run")["history"]["step"] == 1
-    check_result(
-        train(config, processes=alone, checkpoint=tmp_path / "run", checkpoint_every=1).plain(), train(config).plain()
+def test_half_of_a_first_checkpoint_is_none(tmp_path: Path, alone: Processes) -> None:
+    (tmp_path / "run" / ".000000000001").mkdir(parents=True)
+    told: list[int] = []
+    train(SHORT, processes=alone, checkpoint=tmp_path / "run", advance=told.append)
+    assert told == [1] * SHORT.num_steps
+
+
+def test_of_a_process_that_ended_one_line_is_said_and_of_a_mistake_its_traceback(
+    alone: Processes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    def run(error: Exception) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(alone, "_next", lambda: gone)
+    gone = RuntimeError(
+        "[gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer. This"
     )
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [f"{config.num_steps:012d}"]
+    for do in (alone.leading(run), alone.leading(run), lambda _: alone.follow(run)):
+        with pytest.raises(
+            EndsSweepError, match=r"^another of torchrun's processes has ended, .* from the run's last "
+        ):
+            do(gone)
+    alone.rank = 1
+    for do in (alone.leading(run), lambda _: alone.follow(run)):
+        with pytest.raises(SystemExit):  # another one has said it
+            do(gone)
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(SystemExit):
+        alone.leading(run)(RuntimeError("shapes do not fit"))
+    assert capsys.readouterr().err.endswith("RuntimeError: shapes do not fit\n")
+    monkeypatch.setattr(alone, "_next", lambda: RuntimeError("shapes do not fit"))
+    with pytest.raises(RuntimeError, match=r"^shapes do not fit$"):
+        alone.follow(run)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, alone: Processes) -> None:
@@ -156,7 +192,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, alone: Processes) -> None:
     with pytest.raises(ValueError, match="65 processes train one network, each on a sequence of its batch at least"):
         train(SHORT, processes=alone)
     alone.num = 1
-    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "1").mkdir(parents=True)
     with pytest.raises(ValueError, match="no checkpoint, or damaged"):
         train(SHORT, processes=alone, checkpoint=tmp_path / "run")
     train(SHORT, processes=alone, checkpoint=tmp_path / "other", checkpoint_every=3)

@@ -20,7 +20,7 @@ import pytest
 
 from sims.cluster import Cluster
 from sims.training.store import Store, key
-from sims.training.sweep import Kind, Report, by_itself, pool, sweep
+from sims.training.sweep import EndsSweepError, Kind, Report, by_itself, pool, sweep
 from tests.sims import sweeping
 from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
@@ -266,6 +266,19 @@ def test_a_run_that_fails_is_told_in_one_line_and_tried_again_by_the_next_sweep(
             assert "\n" not in report.failed[key(config)]
         assert sweep(given, execute, store, threads) == Report(done=4, found=1)
     assert not wrong(tmp_path, 5)
+
+
+def full_disk(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if configs[0]["n"] == 2:
+        raise EndsSweepError("no room")
+    return execute(configs)
+
+
+def test_what_ends_a_sweep_ends_it_and_keeps_what_was_done(tmp_path: Path) -> None:
+    with Store(tmp_path / FILE) as store:
+        with pytest.raises(EndsSweepError, match=r"^no room$"):
+            sweep(configs(str(tmp_path), 9), full_disk, store, threads, at_once=1)
+        assert len(store.keys()) == 2 and count_claims(tmp_path / FILE) == 0
 
 
 def test_runs_of_a_kind_are_made_together(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """A tiny network on a tiny task, for the tests of training and of checkpoints."""
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,17 @@ def logits_of_first(config: TrainConfig, network: Plain) -> Tensor:
     batch = load(config.data).held_out(HELD_OUT)
     decoder_inputs = None if batch.decoder_inputs is None else batch.decoder_inputs[:1]
     return network(batch.inputs[:1], decoder_inputs).double()
+
+
+@contextmanager
+def files_of_at_most(num_bytes: int) -> Iterator[None]:
+    """A disk without room, as far as this process can tell."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Killed(Exception):
