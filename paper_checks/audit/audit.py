@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
+from scipy.stats import t as student_t
 from torch import nn
 
 from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare, together
@@ -44,6 +45,8 @@ from theory.schemes import SCHEMES
 Build = Callable[..., nn.Module]
 _MOST_DRAWS = 50_000
 """Entries of a role whose distribution is looked at."""
+_LARGE = 2**22
+"""Entries of a matrix from which on its products gain by threads."""
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""
 _INITS = ("init_weights", "reset_parameters", "initialize_weights")
@@ -239,6 +242,16 @@ def _sublayer_row(sub: Any) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_threads_as_before()
 def audit(
     build: Build,
     layers: Sequence[int] | int,
@@ -270,9 +283,10 @@ def audit(
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
     layers, far = _numbers(layers), FAR if far is None else far
+    _check_builder(build)
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
-    _check_memory(build, layers[-1], len(layers))
+    _prepare(build, layers[-1], len(layers))
     seeds = range(seed, seed + (num_seeds if measures else 1))
     jobs = deque(product(layers, seeds) if measures and elsewhere is not None else ())
     num_jobs = len(jobs)
@@ -293,6 +307,7 @@ def audit(
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks = list(_explodes(depths, far)) if not any(f.kind in _NO_LAW for f in findings.faults) else []
     rows: list[Mapping[str, float]] = []
+    missed: Mapping[str, tuple[float, float]] = {}
     beyond: dict[int, dict[str, Mapping[str, float]]] = {}
     if measures:
         try:
@@ -300,7 +315,9 @@ def audit(
                 row = predicted(as_config(depth.built), task_of(depth.built), optimizer)
                 rows.append({role: value for role, value in row.items() if role not in _left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
-            remarks += [*_uneven(depths[-1].built)] or _outside(depths[-1], rows[-1], findings)
+            if not any(fault.kind == "identical-layers" for fault in findings.faults):  # which says so itself
+                missed = _missed(depths, rows)
+                remarks += _outside(depths[-1], missed)
         except (ValueError, ArithmeticError) as error:
             rows = []
             remarks.append(f"the kernel rung has no prediction of this block: {_in_words(error)}")
@@ -309,7 +326,7 @@ def audit(
         remarks += missing
     if beyond and claimed is not None:
         remarks += _worse(claimed.name, optimizer, beyond)
-    told = (_with_why(fault, depths, rows, beyond, name) for fault in findings.faults)
+    told = (_with_why(fault, depths, rows, beyond, missed, name) for fault in findings.faults)
     findings = replace(findings, faults=tuple(told))
     return Audit(
         optimizer=optimizer,
@@ -411,15 +428,19 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
     return module
 
 
-def _check_memory(build: Build, num_layers: int, num_depths: int) -> None:
-    """Refuse what would not fit: a model at every depth, and gradients of one. A builder that cannot build on the meta
-    device is let pass."""
+def _prepare(build: Build, num_layers: int, num_depths: int) -> None:
+    """Refuse what would not fit: a model at every depth, and gradients of one; and run small models in one thread, as
+    several would wait for one another at each small product. A builder that cannot build on the meta device is let
+    pass."""
     try:
         with _seeded(0), torch.device("meta"):
             module = _call(build, num_layers)
+        sizes = [tensor.numel() for tensor in module.parameters()]
         needed = (num_depths + 2) * sum(tensor.nbytes for tensor in module.parameters())
     except Exception:
         return
+    if max(sizes, default=0) < _LARGE:
+        torch.set_num_threads(1)
     if needed > (free := available_bytes("cpu")):
         raise ValueError(
             f"{num_layers} layers need about {needed / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free: "
@@ -445,6 +466,20 @@ def _seeded(seed: int) -> Iterator[None]:
 
 _COUNTS = ("layer", "depth", "block")
 """In the name of a parameter by keyword that is a number of layers."""
+
+
+def _check_builder(build: Build) -> None:
+    """Refuse what takes no number of layers."""
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if not any(p.kind is not p.KEYWORD_ONLY or any(word in p.name for word in _COUNTS) for p in parameters):
+        names = ", ".join(p.name for p in parameters) or "nothing"
+        raise ValueError(
+            f"the builder {getattr(build, '__name__', 'given')} takes {names}: it must take the number of layers to "
+            "build, as build(num_layers), and return the module"
+        )
 
 
 def _call(build: Build, num_layers: int) -> nn.Module:
@@ -724,46 +759,59 @@ _NO_LAW = ("depth-ignored", "no-residual")
 _KEEPS_SCALE = frozenset({"pre", "v", "inner", "branch", "post"})
 """Places of norms behind which a branch is as large whatever the stream is."""
 _MOST_DIGITS = math.log10(torch.finfo(torch.float32).max)
-_UNEVEN = 3.0
-"""Between the scales at which tokens start: beyond it, a prediction that gives all of them one is not relied on."""
-
-
-def _uneven(built: Built) -> Iterator[str]:
-    if built.start_value is None or built.start_value.ndim < 2:
-        return
-    scales = built.start_value.detach().double().square().mean(-1).sqrt()
-    least, most = scales.min().item(), scales.max().item()
-    if most > _UNEVEN * least:
-        yield (
-            f"tokens start at different scales, from {least:.2g} to {most:.2g}, as a class token does beside patches; "
-            "what is predicted gives all of them the same, so trust what is measured"
-        )
-
-
 _MISS = 0.01
 """The probability that any role's interval leaves out the prediction of a block that is as it is predicted."""
 
 
-def _outside(depth: Depth, row: Mapping[str, float], findings: Findings) -> Iterator[str]:
-    """A line where predictions lie outside what is measured, by more than a finite width moves them."""
-    if any(fault.kind == "identical-layers" for fault in findings.faults):
-        return  # which says so itself
-    share = len(depth.built.sublayers) / depth.built.d_model
-    known = [role for role in row if all(role in update for update in depth.updates)]
-    roles = [role for role in known if role.rpartition("/")[2] in ("update", *BRANCH_ROLES)]
-    off = []
+def _missed(depths: Sequence[Depth], rows: Sequence[Mapping[str, float]]) -> Mapping[str, tuple[float, float]]:
+    """By role, what is measured and what is predicted at the greatest depth, where these differ by more than chance and
+    a finite width move them.
+
+    Of a few models of one depth the scatter is hardly known. Relative to the mean it is about the same at each depth,
+    so it is taken from the seeds of all of them; and what misses alike at all depths is told by all of them together.
+    """
+    last = depths[-1]
+    share = math.log1p(len(last.built.sublayers) / last.built.d_model)
+    roles = [role for role in rows[-1] if role.rpartition("/")[2] in ("update", *BRANCH_ROLES)]
+    missed = {}
     for role in roles:
-        mean = estimate([update[role] for update in depth.updates], level=1 - _MISS / len(roles))
-        if mean.low is None or mean.high is None:
-            return
-        if not (1 - share) * mean.low <= row[role] <= (1 + share) * mean.high:
-            off.append(f"{role} {mean.mean:.3g} beside {row[role]:.3g}")
-    if off:
-        yield (
-            f"at {depth.asked} layers what is measured is not what is predicted "
-            f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}): the prediction leaves out something of this "
-            "block, such as layers that share their matrices, so trust what is measured"
-        )
+        off = [
+            [math.log(own[role] / row[role]) for own in depth.updates if own.get(role, 0.0) > 0]
+            for depth, row in zip(depths, rows, strict=True)
+            if row.get(role, 0.0) > 0
+        ]
+        num_free = sum(len(own) - 1 for own in off if own)
+        if not off or num_free < 1 or len(off[-1]) < len(last.updates):
+            continue
+        scatter = math.sqrt(sum(float(np.var(own)) * len(own) for own in off if own) / num_free)
+        width = float(student_t.isf(_MISS / len(roles) / 4, num_free)) * scatter
+        every = [value for own in off for value in own]
+        of_last, of_all = (abs(sum(own) / len(own)) - width / math.sqrt(len(own)) for own in (off[-1], every))
+        mean = estimate([own[role] for own in last.updates]).mean
+        if of_last > share or (of_all > share and abs(math.log(mean / rows[-1][role])) > share):
+            missed[role] = mean, rows[-1][role]
+    return missed
+
+
+def _outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """A line where predictions are not what is measured, with what they leave out of this block."""
+    if not missed:
+        return
+    built = depth.built
+    off = [f"{role} {is_:.3g} beside {told:.3g}" for role, (is_, told) in missed.items()]
+    known = {
+        "layers that share their matrices": bool(built.shared),
+        "what was not read of it, which remarks name": bool(built.unread),
+        "long skips": bool(built.long_skips),
+        "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),
+        "an activation that is none it knows": any(sub.kind == "ffn" and not sub.activation for sub in built.sublayers),
+    }
+    out = [text for text, is_there in known.items() if is_there] or ["the width, and what else is not known"]
+    yield (
+        f"at {depth.asked} layers what is measured is not what is predicted "
+        f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}), so trust what is measured. The prediction leaves out "
+        f"{' and '.join(out)}"
+    )
 
 
 _ALIKE = 0.1
@@ -777,9 +825,10 @@ def _with_why(
     depths: Sequence[Depth],
     rows: Sequence[Mapping[str, float]],
     far: Mapping[int, Mapping[str, Mapping[str, float]]],
+    missed: Mapping[str, tuple[float, float]],
     name: str | None,
 ) -> Fault:
-    """The fault with its effect: the growth of the update, measured and predicted."""
+    """The fault with its effect: the growth of the update, measured and predicted. missed: as ``_missed`` tells it."""
     told = set[str]().union(*depths[-1].updates)
     role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in told), None) or "update"
     start, end = depths[0].asked, depths[-1].asked
@@ -816,8 +865,15 @@ def _with_why(
         elif is_off:
             first, *rest = (f"{times(ratio)} {{}}at {number:,}" for number, ratio in ratios.items())
             parts.append(f"so it is {', '.join([first.format('what it should be '), *(t.format('') for t in rest)])}")
+        if role in missed:
+            measured_, predicted_ = missed[role]
+            parts.append(
+                f"but at {end} layers {predicted_:.3g} is predicted and {measured_:.3g} measured, so trust what is "
+                "measured, here and beyond"
+            )
         if mended[-1] > (1 + _ALIKE) * is_[-1] and not ratios.get(max(both), 0.0) > 1 + _ALIKE:
-            parts.append(f"mended it grows more, as {name} does: the fault is that the model is not what it says")
+            does = "grows more" if mended[-1] > 1 else "shrinks less"
+            parts.append(f"mended it {does}, as {name} does: the fault is that the model is not what it says")
     if not parts:
         return fault
     side, _, name_of_role = role.rpartition("/")
@@ -839,8 +895,9 @@ def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str
     is_, mended = (far[number][which].get("update", 0.0) for which in ("as_it_is", "as_it_should_be"))
     if mended <= 1.1 * is_:
         return []
+    does = "grows more" if mended > 1 else "shrinks less"
     return [
-        f"by {name} itself the update grows more under {optimizer} than in the module as it is, {times(mended)} "
+        f"by {name} itself the update {does} under {optimizer} than in the module as it is, {times(mended)} "
         f"beside {times(is_)} at {number} layers: `depthlaw advise` says what keeps it from growing"
     ]
 

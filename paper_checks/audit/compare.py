@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from paper_checks.audit.expected import Claimed, Pair, pairs
+from paper_checks.audit.expected import Claimed, Pair, pairs, times
 from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
-from paper_checks.audit.look import Built, Weight, pattern_of
+from paper_checks.audit.look import Built, Sublayer, Weight, pattern_of
 from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from theory.stack import NORM_FUNCTIONS
 
@@ -33,6 +33,16 @@ _SMALL_CONSTANT = 0.015
 """Relative: constants of usual initialisations lie further apart."""
 _MOST_LAYERS = 1000
 """A weight or scale that is the same at every depth is not said to be that of more."""
+_SIBLINGS = 5
+"""Layers of which one that is unlike the others can be told: of four, it may be the last quarter."""
+_BEHIND = 4
+"""Layers behind an odd one that show that not every fourth is like it."""
+_CLEAR = 0.2
+"""Relative: a layer that differs from all others by more is unlike them."""
+_WRITTEN_BY = {"fc1": ("fc2",), "fc3": ("fc2",), **dict.fromkeys("qk", ("v", "out"))}
+_WRITTEN_BY |= {f"cross_{role}": ("cross_v", "cross_out") for role in "qk"}
+"""By role, the matrices of which one should have its law of depth: those that write to the stream, or for queries and
+keys the values, whose scale is that of the branch as well (Hugging Face's CLIP has it there)."""
 _START = 8
 """Entries of a matrix by which its copies are looked for."""
 _UNLIKELY = 1e-9
@@ -69,8 +79,8 @@ class Fault:
 
 
 def together(faults: Iterable[Fault]) -> list[Fault]:
-    """Those of one kind and side that say the same of several roles, as one fault; factors that are read alike are the
-    same.
+    """Those of one kind that say the same of several roles, or of both sides, as one fault; factors that are read alike
+    are the same.
 
     >>> from paper_checks.audit.compare import Fault, together
     >>> one, two = (Fault("init", f"The {of} matrices start at {by} times it.", (), "", "", "", (of,))
@@ -78,11 +88,11 @@ def together(faults: Iterable[Fault]) -> list[Fault]:
     >>> [(fault.what, fault.roles) for fault in together([one, two])]
     [('The q and k matrices start at 0.703 times it.', ('q', 'k'))]
     """
-    groups: list[tuple[tuple[str, str | None, str], float, list[Fault]]] = []
+    groups: list[tuple[tuple[str, str], float, list[Fault]]] = []
     for fault in faults:
         what = fault.what.replace(f" {fault.role} ", " ")
         number = re.search(r"(?<=: x )\S+|(?<= start at )[0-9.]+(?= times)", what)
-        key = fault.kind, fault.side, what if number is None else what.replace(number[0], "")
+        key = fault.kind, what if number is None else what.replace(number[0], "")
         factor = 1.0 if number is None else float(number[0])
         same = (own for other, of, own in groups if other == key and abs(math.log(factor / of)) < SMALL)
         if (group := next(same, None)) is not None:
@@ -93,22 +103,33 @@ def together(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _as_one(faults: Sequence[Fault]) -> Fault:
-    first, *_, last = faults
+    first = faults[0]
+    sides, roles = ({getattr(fault, of): None for fault in faults} for of in ("side", "role"))
 
-    def of_each(texts: Mapping[str | None, str]) -> str:
+    def of_each(texts: Mapping[str, str]) -> str:
         different = set(texts.values())
         return different.pop() if len(different) == 1 else "; ".join(f"{of} {text}" for of, text in texts.items())
 
-    names = f"{', '.join(str(fault.role) for fault in faults[:-1])} and {last.role}"
-    lines = dict.fromkeys(line for fault in faults for line in fault.fix.splitlines())
+    def named(fault: Fault) -> str:
+        return " ".join(filter(None, (fault.side if len(sides) > 1 else "", fault.role if len(roles) > 1 else "")))
+
+    *others, last = map(str, roles)
+    names = f"{', '.join(others)} and {last}" if others else last
+    lines = []
+    for side in sides:
+        own = dict.fromkeys(line for fault in faults if fault.side == side for line in fault.fix.splitlines())
+        loop_first = sorted(own, key=lambda line: not line.startswith(("for ", " ")))
+        lines += ([f"# {side}"] if len(sides) > 1 else []) + loop_first
+    of_all = dict.fromkeys(line for line in lines if line.startswith("depthlaw."))  # what does all at once comes last
     return replace(
         first,
         what=first.what.replace(f" {first.role} ", f" {names} ", 1),
         where=_distinct(name for fault in faults for name in fault.where),
-        found=of_each({fault.role: fault.found for fault in faults}),
-        expected=of_each({fault.role: fault.expected for fault in faults}),
-        fix="\n".join(sorted(lines, key=lambda line: line.startswith("depthlaw."))),  # what does all at once comes last
-        roles=tuple(role for fault in faults for role in fault.roles),
+        found=of_each({named(fault): fault.found for fault in faults}),
+        expected=of_each({named(fault): fault.expected for fault in faults}),
+        fix="\n".join([*(line for line in lines if line not in of_all), *of_all]),
+        roles=_distinct(role for fault in faults for role in fault.roles),
+        side=" and ".join(map(str, sides)) if None not in sides else None,
     )
 
 
@@ -187,6 +208,9 @@ class _Comparison:
         self.laws: dict[tuple[str, str], Law] = {}
         self.asked_laws: dict[tuple[str, str], Law] = {}
         self.bases: dict[tuple[str, str], float] = {}
+        self.scales: dict[tuple[str, str], float] = {}
+        """What a gain of 1 comes to."""
+        self.usual = 0
 
     @cached_property
     def pairs(self) -> list[tuple[Depth, list[Pair]]]:
@@ -219,6 +243,7 @@ class _Comparison:
         yield from self._dead(last)
         yield from self._not_finite()
         yield from self._lonely_laws()
+        yield from self._odd_layers()
 
     @property
     def _serial(self) -> Mapping[str, Sequence[str]]:
@@ -266,7 +291,7 @@ class _Comparison:
             if shared:
                 text = "Layers share their matrices"
                 if self.claimed is None:
-                    self.remarks.append(f"{text.lower()} ({side})")
+                    self.remarks.append(text.lower() + (f" ({side})" if len(built.sides) > 1 else ""))
                 else:
                     yield Fault(
                         "shared-layers",
@@ -289,13 +314,14 @@ class _Comparison:
                 )
 
     def _draw_anew(self, name: str) -> str:
-        """Python that draws the matrices of all layers again, of which this is one."""
-        if self.claimed is not None:
+        """Python that draws the matrices of all layers again, of which this is one, at the scale that they have."""
+        if self.claimed_is_absolute:
             return f"{self._initialise()}  # draws each layer's matrices by themselves"
         before = pattern_of(name).partition("*")[0]
         return (
             f'for name, parameter in model.named_parameters():\n    if name.startswith("{before}") and '
-            "parameter.ndim > 1:\n        torch.nn.init.xavier_uniform_(parameter)  # or as the layer draws it itself"
+            "parameter.ndim > 1:\n        torch.nn.init.normal_(parameter, parameter.mean().item(), "
+            "parameter.std().item())"
         )
 
     def _initialise(self) -> str:
@@ -349,25 +375,109 @@ class _Comparison:
         """Depth laws on what does not write to the stream, and not on what does."""
         if self.claimed is not None:
             return
-        laws = {key: law for key, law in self._all_laws().items()}
-        for side in self.depths[-1].built.sides:
-            own = {role: law for (of, role), law in laws.items() if of == side}
-            gated, output = own.get("fc3"), own.get("fc2")
-            if gated is None or output is None or gated.is_flat or "fc1" not in own:
+        laws, built = self._all_laws(), self.depths[-1].built
+        for (side, role), law in laws.items():
+            written = [laws.get((side, of)) for of in _WRITTEN_BY.get(role, ())]
+            known = [of for of in written if of is not None]
+            if law.is_flat or not known or len(known) < len(written):
                 continue
-            if own["fc1"].is_flat:
-                name = self.depths[-1].built
+            is_flat = all(of.is_flat for of in known)
+            gate = laws.get((side, "fc1"))
+            is_of_gated = role == "fc3" and gate is not None and gate.is_flat
+            if is_of_gated or (is_flat and min(of.misfit for of in (law, *known)) > _UNLIKELY):
+                whose = "The up matrix of the gated FFN follows" if is_of_gated else f"The {role} matrices follow"
+                rest = "and those that write to the stream none" if is_flat else "beside the output matrix"
                 yield Fault(
                     "init-law",
-                    "The up matrix of the gated FFN follows a law of depth, "
-                    + ("and the output matrix none." if output.is_flat else "beside the output matrix."),
-                    _distinct([w.name for w in name.weights if w.role == "fc3"]),
-                    f"std {gated.text}",
+                    f"{whose} a law of depth, {rest}.",
+                    _distinct([w.name for w in built.weights if w.role == role and w.side == side]),
+                    f"std {law.text}",
                     "the law on the matrices that write to the stream, out and fc2, alone",
-                    "# scale down_proj (w2), not up_proj (w3)",
-                    roles=("fc3",),
+                    "# scale down_proj (w2), not up_proj (w3)" if is_of_gated else "# scale out and fc2 in its place",
+                    roles=(role,),
                     side=side,
                 )
+
+    # ------------------------------------------------------------ layers beside one another
+
+    def _odd_layers(self) -> Iterator[Fault]:
+        """A single layer that is unlike all others of its kind and sizes, which are alike.
+
+        What several layers have, or the first, may be meant: dense FFNs before those of experts, norms that stand
+        elsewhere in a part of the stack, a first layer behind an embedding's norm. So may norms of queries and keys,
+        which one kind of attention may have, and the norm behind the last sublayer.
+        """
+        if self.claimed is not None:
+            return
+        last = self.depths[-1]
+        for side in last.built.sides:
+            by_depth = [_siblings(depth.built.sides.get(side, ())) for depth in self.depths]
+            for key, group in by_depth[-1].items():
+                shallower = [own.get(key, []) for own in by_depth[:-1]]
+                for place in ("pre", "inner", "branch", "post"):
+                    odd = _odd_one(group, shallower, lambda sub, at=place: 1.0 + (at in sub.norms))
+                    if odd is not None and not (place == "post" and odd is last.built.sides[side][-1]):
+                        yield self._odd_norm(odd, place, last.counts[side])
+                for name, of in (("residual", _share_of_stream), ("branch", lambda sub: sub.branch_weight)):
+                    if (odd := _odd_one(group, shallower, of)) is None:
+                        continue
+                    rest = next(sub for sub in group if sub is not odd)
+                    if (weight := f"{name}_weight") and not _is_near(
+                        getattr(odd, weight), getattr(rest, weight), _NEAR
+                    ):
+                        yield self._odd_weight(odd, rest, weight, last.counts[side])
+                        break
+                for role in group[0].roles:
+                    odd = _odd_one(group, shallower, lambda sub, of=role: _std_of(sub, of), _scatter_of(group[0], role))
+                    if odd is not None:
+                        yield self._odd_std(odd, group, role, last.counts[side])
+
+    def _odd_norm(self, odd: Sublayer, place: str, number: int) -> Fault:
+        is_missing = place not in odd.norms
+        others = odd.norms ^ {place}
+        return Fault(
+            "norms",
+            f"A norm {_place_text(place)} {'is missing' if is_missing else 'stands'} in layer {odd.layer} of {number} "
+            f"alone, in its {odd.kind} sublayer.",
+            _distinct([w.name for w in odd.weights]),
+            f"norms {_set_text(odd.norms)}",
+            f"norms {_set_text(others)}, as in all other layers",
+            _norm_fix(place, is_missing=is_missing),
+            roles=(place,),
+            side=odd.side,
+        )
+
+    def _odd_weight(self, odd: Sublayer, rest: Sublayer, weight: str, number: int) -> Fault:
+        word, found, asked = weight.replace("_", " "), getattr(odd, weight), getattr(rest, weight)
+        stream, branch = ("" if of == 1 else f"{of:.6g} * " for of in (rest.residual_weight, rest.branch_weight))
+        return Fault(
+            weight.replace("_", "-"),
+            f"The {word} in layer {odd.layer} of {number} is another than in all other layers.",
+            _distinct([w.name for w in odd.weights]),
+            f"{word} {found:.4g}",
+            f"{word} {asked:.4g}, as in all other layers",
+            _sum(stream, branch, rest.norms),
+            side=odd.side,
+        )
+
+    def _odd_std(self, odd: Sublayer, group: Sequence[Sublayer], role: str, number: int) -> Fault:
+        rest = [_std_of(sub, role) for sub in group if sub is not odd]
+        asked = sum(rest) / len(rest)
+        own = odd.roles[role]
+        rows = {w.name: _rows_text(w) for w in own}
+        return Fault(
+            "init-law",
+            f"The {role} matrices of layer {odd.layer} of {number} start at another scale than all others.",
+            tuple(rows),
+            f"std {_std_of(odd, role):.3g}",
+            f"std {asked:.3g}, as in all other layers",
+            "\n".join(
+                f'torch.nn.init.normal_(model.get_parameter("{name}"){at or ""}, std={asked:.4g})'
+                for name, at in rows.items()
+            ),
+            roles=(role,),
+            side=odd.side,
+        )
 
     def _all_laws(self) -> dict[tuple[str, str], Law]:
         found: dict[tuple[str, str], Law] = {}
@@ -449,11 +559,13 @@ class _Comparison:
                 yield Fault(
                     "norms",
                     f"A norm {_place_text(place)} is {word} in {which} {kinds} sublayer"
-                    + ("." if every else f": {_layers_text(own)} of {deepest.asked}."),
+                    + ("." if every else f": {_layers_text({p.layer for p in own})} of {deepest.asked}."),
                     _distinct([w.name for p in own for w in p.built.weights]),
                     f"norms {_set_text(pair.built.norms)}",
                     f"norms {_set_text(pair.places)}",
-                    _norm_fix(place, is_missing=word == "missing"),
+                    self._sum_fix(deepest, pair)
+                    if place in ("pre", "branch", "post")
+                    else _norm_fix(place, is_missing=word == "missing"),
                     roles=(place,),
                 )
         for depth, asked in zip(self.depths, self.asked, strict=True):
@@ -477,7 +589,7 @@ class _Comparison:
         kind = self.depths[-1].built.norm_kind
         wanted = self.asked[-1].norm_kind
         if kind is not None and kind != wanted and any(pair.places for _, own in self.pairs for pair in own):
-            class_ = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}.get(wanted, wanted)
+            class_ = _NORM_CLASSES.get(wanted, wanted)
             what = f"The norms are {kind}, and {self.name} has {wanted}."
             yield Fault("norms", what, (), kind, wanted, f"norm = {class_}(d_model)", roles=("kind",))
 
@@ -493,9 +605,9 @@ class _Comparison:
                 "residual-weight",
                 self._weight_text("residual weight", own, wrong, "residual_weight"),
                 _names(wrong),
-                found,
-                asked,
-                f"x = {pair.asked.residual_weight:.6g} * x + branch(x)  # {self._at(depth, 'residual_weight')}",
+                f"residual weight {found}",
+                f"residual weight {asked}",
+                self._sum_fix(depth, pair),
                 side=side,
             )
 
@@ -519,12 +631,11 @@ class _Comparison:
                     "branch-weight",
                     self._weight_text("branch weight", own, wrong, "branch_weight"),
                     _distinct(_branch_names(wrong)),
-                    _by_depth((d, p.built.branch_weight) for d, p in own),
-                    _by_depth((d, p.asked.branch_weight) for d, p in own),
-                    f'nn.init.constant_(model.get_parameter("{pair.built.branch_parameter}"), '
-                    f"{pair.asked.branch_weight:.6g})"
+                    f"branch weight {_by_depth((d, p.built.branch_weight) for d, p in own)}",
+                    f"branch weight {_by_depth((d, p.asked.branch_weight) for d, p in own)}",
+                    self._trained_fix([p for d, p in wrong if d is depth], depth)
                     if pair.built.trained
-                    else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)  # {self._at(depth, 'branch_weight')}",
+                    else self._sum_fix(depth, pair),
                     side=side,
                 )
             elif kinds:
@@ -551,11 +662,37 @@ class _Comparison:
                     side=side,
                 )
 
-    def _at(self, depth: Depth, weight: str) -> str:
-        """Where a number of a fix belongs, with the law that it is a value of."""
+    def _law(self, weight: str, depth: Depth, side: str, role: str = "") -> str | None:
+        """Python of what is asked for, in the number of layers; None where there is no formula."""
         assert self.claimed is not None
-        law = self.claimed.formula(weight, depth.built)
-        return f"{law} at N = {depth.asked} layers" if law else f"at {depth.asked} layers"
+        return self.claimed.law(weight, depth.built, side, role)
+
+    def _sum_fix(self, depth: Depth, pair: Pair) -> str:
+        """The sum of a sublayer as it should be, its weights as Python of the number of layers."""
+        lines, factors = [], []
+        for name in ("residual_weight", "branch_weight"):
+            value = getattr(pair.asked, name)
+            law = self._law(name, depth, pair.built.side)
+            if law is None:
+                call = f'{self._initialise()}.{name}s["{pair.built.side}"]'
+                lines.append(f"{name} = {call}[sublayer]  # sublayer: from 0")
+            elif "layer" in law:
+                lines.append(f"{name} = {law}  # {value:.6g} at {depth.asked} layers")
+            is_one = law is not None and "layer" not in law
+            factors.append(("" if value == 1 else f"{value:.6g} * ") if is_one else f"{name} * ")
+        return "\n".join([*lines, _sum(factors[0], factors[1], pair.places)])
+
+    def _trained_fix(self, own: Sequence[Pair], depth: Depth) -> str:
+        """Each trained branch weight as it should start."""
+        law, side = self._law("branch_weight", depth, own[0].built.side), own[0].built.side
+        values = {str(p.built.branch_parameter): p.asked.branch_weight for p in own}
+        of_layers = {name: p.built.layer for name, p in zip(values, own, strict=False)}
+        return _of_layers(
+            "torch.nn.init.constant_(model.get_parameter({}){}, {})",
+            [(name, "", of_layers[name], f"{value:.6g}") for name, value in values.items()],
+            law,
+            (_count_name(depth.built, side), depth.counts[side]),
+        )
 
     def _weight_text(self, word: str, own: Sequence, wrong: Sequence, name: str) -> str:
         """What is wrong with a weight, in the words of its likeliest cause."""
@@ -661,12 +798,13 @@ class _Comparison:
             if not wrong or self.asked[-1].norm_kind in NORM_FUNCTIONS:
                 continue  # what is behind a function in a norm's place hangs on the stream
             depth, pair = wrong[-1]
-            kind, what, fix = "input-scale", f"What branches are given has another scale than {self.name}'s.", ""
+            kind, what = "input-scale", f"What branches are given has another scale than {self.name}'s."
             fix = f"u = {pair.asked.input_scale:.6g} * norm(x)  # layer {pair.layer} of {depth.asked}"
+            where = _names(wrong)
             if all(_is_near(p.asked.input_scale, 1.0, _NEAR) for _, p in both):
-                names = self._norm_gains(depth.built)
-                if names:
-                    kind, what = "norm-gain", "Gains of norms do not start at 1."
+                gains = self._norm_gains(depth.built)
+                if gains:
+                    kind, what, where = "norm-gain", "Gains of norms do not start at 1.", tuple(gains)
                     fix = "nn.init.ones_(norm.weight)"
                 elif all(p.built.input_rms < 1 for _, p in wrong):
                     moment = pair.built.second_moment
@@ -676,13 +814,15 @@ class _Comparison:
                         f"The norms' epsilon, about {eps:.1g}, is not small beside the stream's second moment, "
                         f"{moment:.1g}."
                     )
-                    fix = f"norm = nn.LayerNorm(d_model, eps={moment / 1e4:.0e})  # or a larger embedding"
+                    where = _norms_ahead(depth.built, [p.built for d, p in wrong if d is depth]) or where
+                    class_ = _NORM_CLASSES.get(str(depth.built.norm_kind), "Norm")
+                    fix = f"norm = {class_}(d_model, eps={moment / 1e4:.0e})  # or a larger embedding"
             yield Fault(
                 kind,
                 what,
-                _names(wrong),
-                _by_depth((d, p.built.input_rms) for d, p in both),
-                _by_depth((d, p.asked.input_scale) for d, p in both),
+                where,
+                f"root mean square {_by_depth((d, p.built.input_rms) for d, p in both)}, of what branches are given",
+                f"root mean square {_by_depth((d, p.asked.input_scale) for d, p in both)}",
                 fix,
                 roles=("pre",),
                 side=side,
@@ -707,6 +847,7 @@ class _Comparison:
             what = f"The logits of attention are multiplied by another number than {self.name}'s."
             names = _distinct([w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))])
             fix = f"logits = {expected} * queries @ keys.transpose(-2, -1)"
+            found, expected = (f"queries times keys, times {of}" for of in (found, expected))
             yield Fault("attention-scale", what, names, found, expected, fix, roles=("q",), side=sub.side)
         else:
             self.remarks.append(f"the logits of attention are multiplied by {found}, and not by {expected}")
@@ -772,7 +913,16 @@ class _Comparison:
             for key, law in self.laws.items()
             if law.is_flat and key in self.asked_laws and self.asked_laws[key].is_flat
         }
-        usual = self._usual(every) if every else 0
+        alike = [
+            of
+            for of in plain
+            if all(p.std > 0 and abs(math.log(p.std / plain[of])) < SURE * p.error for p in every[of])
+        ]
+        mean = _mean([(math.log(p.std), p) for of in alike for p in every[of]]) if alike else 0.0
+        if alike and all(abs(math.log(plain[of]) - mean) < SMALL for of in plain):  # one number, whatever the shape
+            every = {key: [replace(p, bases=(*p.bases, math.exp(mean))) for p in own] for key, own in every.items()}
+        usual = self.usual = self._usual(every) if every else 0
+        self.scales = {key: points[-1].bases[usual] for key, points in every.items()}
         self.bases = {key: points[-1].bases[usual] / points[-1].bases[0] for key, points in every.items()}
         factors = {side: self._common_factor(every, side) for side in self.depths[-1].built.sides}
         for key in every:
@@ -825,12 +975,15 @@ class _Comparison:
         if zero and wants_zero and len(zero) == len(wants_zero) == len(points):
             return
         if zero or wants_zero:
-            if not wants_zero and len(zero) == len(points) and not self.asked_laws[key].is_flat:
+            if not wants_zero and len(zero) == len(points):
                 yield self._init_fault(key, points, "init-law", f"The {role} matrices start at 0.")
             elif wants_zero and not zero:
                 yield self._init_fault(key, points, "init-law", f"The {role} matrices do not start at 0.")
             elif zero and not wants_zero:
-                yield self._init_fault(key, zero, "init-law", f"Some {role} matrices start at 0.")
+                number = zero[-1].num_layers
+                of = f"{_layers_text({p.layer for p in zero if p.num_layers == number})} of {number}"
+                fault = self._init_fault(key, zero, "init-law", f"Some {role} matrices start at 0: {of}.")
+                yield replace(fault, found=f"std 0 in these layers, {self.laws[key].text} in the others")
             return
         ratio = fit(points, lambda point: point.std / point.asked)
         law, asked = self.laws[key], self.asked_laws[key]
@@ -940,30 +1093,39 @@ class _Comparison:
         layers = dict.fromkeys(f"layer {p.layer} of {p.num_layers}" for p in odd)
         what = f"Some {key[1]} matrices start at another scale than the rest: {_few(list(layers))}."
         fault = self._init_fault(key, odd, "init-law", what)
-        factors = dict.fromkeys(
-            f"{p.std / p.asked / centre:.3g} times the rest's at layer {p.layer} of {p.num_layers}" for p in odd
-        )
-        return replace(fault, found=_few(list(factors)))
+        found = dict.fromkeys(f"std {p.std:.3g} at layer {p.layer} of {p.num_layers}" for p in odd)
+        asked = dict.fromkeys(f"{p.asked * centre:.3g} at layer {p.layer} of {p.num_layers}" for p in odd)
+        return replace(fault, found=_few(list(found)), expected=f"as the rest, std {_few(list(asked))}")
 
     def _init_fault(self, key: tuple[str, str], points: Sequence[Point], kind: str, what: str) -> Fault:
         side, role = key
         law, asked = self.laws.get(key), self.asked_laws.get(key)
         last = points[-1]
         assert self.claimed is not None
-        scale = 1.0 if self.claimed.is_absolute else last.bases[self._usual(self._points())]
-        fix = ""
-        if last.rows is not None:
-            matrix = f'model.get_parameter("{last.name}"){last.rows}'
-            of = f"layer {last.layer} of {last.num_layers}"
-            fix = f"torch.nn.init.normal_({matrix}, std={last.asked * scale:.4g})  # {of}\n"
-        fix += f"{self._initialise()}  # all of them"
+        scale = 1.0 if self.claimed.is_absolute else self.scales[key]
+        own = [p for p in points if p.num_layers == last.num_layers and p.rows is not None]
+        depth = next(depth for depth in self.depths if depth.counts[side] == last.num_layers)
+        formula = self._law("std", depth, side, role)
+        formula = times(float(f"{scale:.4g}"), formula)
+        is_all = len({p.layer for p in own}) == last.num_layers
+        fix = _of_layers(
+            "torch.nn.init.normal_(model.get_parameter({}){}, std={})",
+            [(p.name, p.rows or "", p.layer, f"{p.asked * scale:.4g}") for p in own],
+            formula if is_all else None,
+            (_count_name(depth.built, side), last.num_layers),
+        )
+        if self.claimed.is_absolute or not self.usual:  # a scheme's would be on Xavier's initialisation
+            fix += f"{chr(10) if fix else ''}{self._initialise()}  # all of them"
         text = asked.text if asked else "0"
+        if not self.claimed.is_absolute:
+            of_std = replace(asked, constant=asked.constant * scale).text if asked else "0"
+            text = f"{of_std}, a gain of {text} on the initialisation's own"
         return Fault(
             kind,
             what,
             _distinct([point.name for point in points]),
             f"std {law.text if law else 0}",
-            f"std {text}" if self.claimed.is_absolute else f"gain {text} on the initialisation's own std",
+            f"std {text}",
             fix,
             roles=(role,),
             side=side,
@@ -992,8 +1154,8 @@ class _Comparison:
                             "embedding",
                             f"A norm stands on the stream behind the embedding; {self.name} has none there.",
                             _distinct(names),
-                            f"{value:.3g}",
-                            f"{wanted:.3g}",
+                            f"root mean square {value:.3g} where the stream begins",
+                            f"root mean square {wanted:.3g}",
                             "# leave out: x = norm(x)  # behind the embedding",
                             roles=("embedding",),
                         )
@@ -1003,8 +1165,8 @@ class _Comparison:
                     "embedding",
                     f"The stream begins at another scale than {self.name}'s.",
                     _distinct(names),
-                    f"{value:.3g}",
-                    f"{wanted:.3g}",
+                    f"root mean square {value:.3g} where the stream begins",
+                    f"root mean square {wanted:.3g}",
                     "\n".join(f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std),
                     roles=("embedding",),
                 )
@@ -1054,7 +1216,7 @@ class _Comparison:
                 "Biases do not start at 0.",
                 _distinct(names),
                 f"root mean square {text}",
-                "0",
+                "root mean square 0",
                 "nn.init.zeros_(linear.bias)",
                 roles=("bias",),
             )
@@ -1069,7 +1231,106 @@ class _Comparison:
         return list(found.items())
 
 
+# ---------------------------------------------------------------- layers beside one another
+
+
+def _siblings(sublayers: Sequence[Sublayer]) -> dict[tuple[object, ...], list[Sublayer]]:
+    """Those of one kind, whose matrices have the same sizes."""
+    groups: dict[tuple[object, ...], list[Sublayer]] = {}
+    for sub in sublayers:
+        groups.setdefault((sub.kind, *sorted((w.role, *w.shape) for w in sub.weights)), []).append(sub)
+    return groups
+
+
+def _odd_one(
+    group: Sequence[Sublayer],
+    shallower: Sequence[Sequence[Sublayer]],
+    value: Callable[[Sublayer], float],
+    share: float = _NEAR,
+) -> Sublayer | None:
+    """The one of a group whose value differs from all others', which are alike; not the first. share: relative, what is
+    alike; a difference is several times that.
+
+    Others may follow one that is early by a rule, such as every fourth layer, so there must be enough behind it; and
+    the last counts where it is the last that differs in shallower models, too.
+    """
+    if len(group) < _SIBLINGS:
+        return None
+    found = _apart([value(sub) for sub in group], share)
+    others = [_apart([value(sub) for sub in own], share) for own in shallower if len(own) > 2]
+    if len(found) != 1 or found[0] == 0 or any(len(own) > 1 for own in others):
+        return None
+    if found[0] == len(group) - 1:
+        pairs_ = [(value(own[0]), value(own[-1])) for own in shallower if len(own) > 1]
+        return None if any(_is_near(last, first, share) for first, last in pairs_) else group[-1]
+    is_at_one_place = all(own == found for own in others if own)
+    number = found[0] + 1
+    return None if is_at_one_place and len(group) - number < max(number, _BEHIND) else group[found[0]]
+
+
+def _apart(values: Sequence[float], share: float) -> list[int]:
+    """Places of the values that are not near the median; all, where it cannot be told from which they differ."""
+    middle = sorted(values)[len(values) // 2]
+    off = [place for place, value in enumerate(values) if not _is_near(value, middle, share)]
+    is_clear = all(not _is_near(values[place], middle, max(_CLEAR, 2 * share)) for place in off)
+    return off if is_clear and middle else list(range(len(values)))
+
+
+def _share_of_stream(sub: Sublayer) -> float:
+    """The residual weight over the branch weight: a number behind the sum is in both."""
+    return sub.residual_weight / sub.branch_weight if sub.branch_weight else 0.0
+
+
+def _std_of(sub: Sublayer, role: str) -> float:
+    own = sub.roles.get(role, [])
+    return math.sqrt(sum(w.std**2 for w in own) / len(own)) if own else 0.0
+
+
+def _scatter_of(sub: Sublayer, role: str) -> float:
+    return max(SMALL, _scatter(sum(w.of(w.parameter).numel() for w in sub.roles[role])))
+
+
 # ---------------------------------------------------------------- small things
+
+
+def _count_name(built: Built, side: str) -> str:
+    """What Python of a fix calls the number of layers of a side."""
+    return f"num_{side}_layers" if len(built.sides) > 1 else "num_layers"
+
+
+def _of_layers(call: str, own: Sequence[tuple[str, str, int, str]], formula: str | None, count: tuple[str, int]) -> str:
+    """Python that does something to parameters of the layers: a loop for those whose names differ in the layer alone
+    and that have one number or a formula, else a line for each. own: name, rows, layer and number. count: of layers,
+    its name and value."""
+    called, number = count
+    groups: dict[tuple[str, str], dict[int, tuple[str, str]]] = {}
+    for name, rows, layer, value in own:
+        groups.setdefault((_name_of_layer(name, layer), rows), {})[layer] = name, value
+    looped, lines = [], []
+    for (pattern, rows), by_layer in groups.items():
+        values = {value for _, value in by_layer.values()}
+        text = formula or (min(values) if len(values) == 1 else None)
+        if text is not None and "{" in pattern and 1 < number == len(by_layer):
+            looped.append(f"    {call.format(f'f{chr(34)}{pattern}{chr(34)}', rows, text)}")
+        else:
+            for layer, (name, value) in by_layer.items():
+                lines.append(f"{call.format(f'{chr(34)}{name}{chr(34)}', rows, value)}  # layer {layer} of {number}")
+    head = [f"for layer in range(1, {called} + 1):"] if looped else []
+    return "\n".join([*head, *looped, *dict.fromkeys(lines)])
+
+
+def _name_of_layer(name: str, layer: int) -> str:
+    """The name of a parameter as a pattern of Python in the layer, which may be counted from 0 in it.
+
+    >>> from paper_checks.audit.compare import _name_of_layer
+    >>> _name_of_layer("h.3.experts.0.up", 4), _name_of_layer("embedding", 1)
+    ('h.{layer - 1}.experts.0.up', 'embedding')
+    """
+    for index, text in ((layer - 1, "{layer - 1}"), (layer, "{layer}")):
+        found, number = re.subn(rf"(?<![^.]){index}(?![^.])", text, name, count=1)
+        if number:
+            return found
+    return name
 
 
 def _are_one(first: Weight, second: Weight) -> bool:
@@ -1217,7 +1478,7 @@ def _by_depth(values: Iterable[tuple[Depth, float]]) -> str:
     for asked, numbers in by_depth.items():
         first, last = numbers[0], numbers[-1]
         text = f"{first:.4g}" if max(numbers) - min(numbers) <= 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
-        parts.append(f"{asked} layers: {text}")
+        parts.append(f"{text} at {asked} layers")
     return ", ".join(parts)
 
 
@@ -1236,6 +1497,20 @@ def _names(wrong: Sequence[tuple[Depth, Pair]]) -> tuple[str, ...]:
     return _distinct([w.name for depth, pair in wrong if depth is wrong[-1][0] for w in pair.built.weights])
 
 
+def _norms_ahead(built: Built, sublayers: Sequence[Sublayer]) -> tuple[str, ...]:
+    """Gains of the norms between the stream and the first matrices of these sublayers."""
+    flow, found = built.flow, []
+    gains = [name for name, role in built.others.items() if role == "norm_gain"]
+    for sub in sublayers:
+        names = {weight.name for weight in sub.weights}
+        inside = flow.between(sub.start, sub.end)
+        behind = flow.reached(node for node in inside if flow.matrices.get(node) in names)
+        ahead = inside - behind
+        found += [name for name in gains if any(user in ahead for user in flow.reached([flow.leaves[name]]) & inside)]
+    return _distinct(found)
+
+
+_NORM_CLASSES = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}
 _PLACE_TEXTS = {
     "pre": "on what the branch is given",
     "q": "of the queries",
@@ -1255,9 +1530,16 @@ def _set_text(norms: Collection[str]) -> str:
     return ", ".join(place for place in PLACES if place in norms) or "nowhere"
 
 
-def _layers_text(pairs_: Iterable[Pair]) -> str:
-    layers = sorted({pair.layer for pair in pairs_})
+def _layers_text(numbers: Collection[int]) -> str:
+    layers = sorted(numbers)
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers[:8]))}{' ...' if len(layers) > 8 else ''}"
+
+
+def _sum(residual: str, branch: str, norms: Collection[str]) -> str:
+    """Python of a sublayer, with what multiplies its stream and its branch."""
+    term = "branch(norm(x))" if "pre" in norms else "branch(x)"
+    total = f"{residual}x + {branch}{f'norm({term})' if 'branch' in norms else term}"
+    return f"x = norm({total})" if "post" in norms else f"x = {total}"
 
 
 def _norm_fix(place: str, *, is_missing: bool) -> str:

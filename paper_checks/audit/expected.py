@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
-from sympy import Expr, sympify
+from sympy import Expr, Rational, S, Symbol, ceiling, pycode, sympify
 
 from paper_checks.audit.look import Built, Sublayer
 from paper_checks.audit.updates import as_config
-from paper_checks.lowering.lower import has_encoder_decoder
+from paper_checks.lowering.lower import COUPLED, has_encoder_decoder
 from paper_checks.lowering.networks import Network, sublayers_of
 from paper_checks.recipes.catalogue import recipe
-from paper_checks.recipes.recipe import LETTERS, Recipe, evaluate
+from paper_checks.recipes.recipe import LETTERS, F, H, K, Recipe, evaluate
 from sims.model import ModelConfig, SublayerConfig, side_by_side
+from theory.rules.magnitude import gathered
+from theory.rules.solve import solve_rule
 from theory.schemes import Scheme, scheme
-from theory.symbols import L, N, d
+from theory.stack import SCALED_ROLES
+from theory.symbols import L, M, N, d, l
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,7 @@ class Claimed:
     def sides(self, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
         """What a scheme asks of a stack of so many layers, or of an encoder and a decoder of so many each. Empty where
         its source has no such network, and of a recipe."""
-        arch = "encoder" if isinstance(num_layers, int) else "encoder-decoder"
-        if isinstance(self.of, Recipe) or (arch == "encoder-decoder" and not has_encoder_decoder(self.of)):
-            return ()
-        network = Network(scheme=self.of, arch=arch, d_model=64, num_heads=1, **sublayers_of(num_layers))
-        config = network.config(self.optimizer)
-        return tuple(filter(None, (config.encoder, config.decoder)))
+        return () if isinstance(self.of, Recipe) else _sides(self.of, self.optimizer, num_layers)
 
     def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
         """A recipe's standard deviations of the embedding and of learned positions, of whose sum it says the scale."""
@@ -80,20 +81,19 @@ class Claimed:
             if two and not others:
                 raise ValueError(f"{self.name} is an encoder-decoder, and the module has one stream")
             asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
-        elif any(sub.kind != "ffn" for sub in built.sublayers):
+        else:
             arch = "encoder-decoder" if others else "decoder" if shape.is_causal else "encoder"
+            of_ffns = all(sub.kind == "ffn" for sub in built.sublayers)
+            counts_of: dict[str, Any] = {"num_sublayers": first} if of_ffns else {"arch": arch, **sublayers_of(layers)}
             network = Network(
                 scheme=self.of,
-                arch=arch,
                 d_model=shape.d_model,
-                num_heads=shape.num_heads if shape.d_model % shape.num_heads == 0 else 1,
                 activation=shape.activation,
                 norm_kind=shape.norm_kind if shape.norm_kind in ("layernorm", "rmsnorm") else "layernorm",
-                **sublayers_of(layers),
+                **counts_of,
+                num_heads=1 if of_ffns or shape.d_model % shape.num_heads else shape.num_heads,
             )
             asked = network.config(self.optimizer)
-        else:
-            asked = Network(scheme=self.of, num_sublayers=first, d_model=shape.d_model).config(self.optimizer)
         if not isinstance(self.of, Recipe):
             sizes = ("num_heads", "num_kv_heads", "head_size", "ffn_width")
             asked = replace(asked, **{name: getattr(shape, name) for name in sizes})
@@ -103,12 +103,96 @@ class Claimed:
             asked = replace(asked, encoder=side_by_side(asked.encoder))
         return asked
 
-    def formula(self, weight: str, built: Built) -> str:
-        """How a weight of the stream or the branch depends on the N layers, as text; empty where it does not, and for
-        two sides, whose sources have a law for each."""
-        law = sympify(getattr(self.of if isinstance(self.of, Recipe) else self.of.stack, weight))
-        law = law.subs(L, 2 * N) if isinstance(law, Expr) else None
-        return str(law) if len(built.sides) == 1 and law is not None and law.free_symbols == {N} else ""
+    def law(self, weight: str, built: Built, side: str, role: str = "") -> str | None:
+        """Python of how something depends on ``num_layers`` and on ``layer``, counted from 1; None where its source has
+        no formula, or one in another index.
+
+        weight: residual_weight, branch_weight, or std of a role, which beside a scheme is in units of the standard
+        deviation that the initialisation gives. Of two sides, the layers are ``num_encoder_layers`` and
+        ``num_decoder_layers``.
+        """
+        names = {N: "num_layers", M: "num_layers"}
+        if len(built.sides) > 1:
+            names = {N: "num_encoder_layers", M: "num_decoder_layers"}
+        if isinstance(self.of, Recipe):
+            shape = as_config(built)
+            sizes = {d: shape.d_model, F: shape.hidden, K: shape.size_of_head, H: shape.num_heads}
+            number = names[M if side == "decoder" else N]
+            law = self._of_recipe(weight, role)
+            plain = self._of_recipe(weight, "q") if weight == "std" else S.One
+            ratio = law / plain
+            if ratio.free_symbols - {N, l}:
+                law = law.subs(sizes)
+                plain = law.subs({N: 1, l: 1})
+                ratio = law / plain
+            factor = float(plain.subs(sizes))
+            text = _python(ratio, {N: number, l: "layer"})
+            return times(factor, text)
+        law = self._of_scheme(weight, built, side, role)
+        return None if law is None else _python(law, names)
+
+    def _of_recipe(self, weight: str, role: str) -> Expr:
+        """In N, l and the letters of sizes. A branch weight that is a trained vector is what that starts as; a
+        cross-attention's matrices are those of an attention, where nothing else is said."""
+        assert isinstance(self.of, Recipe)
+        if weight == "std":
+            return sympify(self.of.std[role if role in self.of.std else role.removeprefix("cross_")])
+        is_vector = weight == "branch_weight" and self.of.layer_scale is not None
+        return sympify(self.of.layer_scale if is_vector else getattr(self.of, weight))
+
+    def _of_scheme(self, weight: str, built: Built, side: str, role: str) -> Expr | None:
+        """In N and, of a decoder beside an encoder, in M."""
+        assert isinstance(self.of, Scheme)
+        is_of_two = len(built.sides) > 1
+        which = [place for roles in SCALED_ROLES.values() for place, of in enumerate(roles) if of == role]
+        if is_of_two and self.name in COUPLED:
+            norm, select = COUPLED[self.name]
+            rule = solve_rule(norm, "sgd", "encoder-decoder", select, with_alternatives=False).side(side)
+            assert rule.init_gain is not None, "under sgd either rule has a gain"
+            return rule.init_gain.get(role, S.One) if role else getattr(rule.member, weight)
+        if is_of_two and self.name == "t-fixup" and side == "decoder" and which:
+            return (9 * M) ** -Rational(1, 4)
+        stack = self.of.stack
+        law = getattr(stack, weight) if not role else (stack.gain_in, stack.gain_out)[which[0]] if which else S.One
+        if law is None:
+            return None
+        each = 1 if all(sub.kind == "ffn" for sub in built.sublayers) else 3 if is_of_two and side == "decoder" else 2
+        law = law.subs(L, each * (M if is_of_two and side == "decoder" else N))
+        return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
+
+
+@lru_cache(maxsize=1024)
+def _sides(of: Scheme, optimizer: str, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
+    arch = "encoder" if isinstance(num_layers, int) else "encoder-decoder"
+    if arch == "encoder-decoder" and not has_encoder_decoder(of):
+        return ()
+    network = Network(scheme=of, arch=arch, d_model=64, num_heads=1, **sublayers_of(num_layers))
+    config = network.config(optimizer)
+    return tuple(filter(None, (config.encoder, config.decoder)))
+
+
+_layer = Symbol("layer", integer=True, positive=True)
+
+
+def times(number: float, law: str | None) -> str | None:
+    """Python of a number times a law.
+
+    >>> from paper_checks.audit.expected import times
+    >>> times(0.02, "1/math.sqrt(2*num_layers)"), times(2.0, "1"), times(1.0, "num_layers**(1/4)")
+    ('0.02/math.sqrt(2*num_layers)', '2', 'num_layers**(1/4)')
+    """
+    if law is None or number == 1:
+        return law
+    return f"{number:.6g}" + ("" if law == "1" else law[1:] if law.startswith("1/") else f" * {law}")
+
+
+def _python(law: Expr, names: Mapping[Expr, str]) -> str | None:
+    if law.free_symbols - {*names, _layer}:
+        return None
+    text = min(pycode(gathered(law)), pycode(law), key=len)
+    for letter, name in names.items():
+        text = re.sub(rf"\b{letter}\b", name, text)
+    return text
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def initialise(
     ([1.6818, 1.6818], 8)
     """
     if (scheme is None) == (recipe is None):
-        raise ValueError("a scheme or a recipe is wanted, and not both")
+        raise ValueError(f"give a scheme or a recipe{', not both' if scheme else ''}")
     claimed = Claimed.named(scheme or recipe or "", optimizer, is_recipe=recipe is not None)
     built = look(module, guess(module) if inputs is None else given(inputs(module), module))
     asked = claimed.config(built, {side: built.num_layers(side) for side in built.sides})

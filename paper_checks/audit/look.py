@@ -238,7 +238,8 @@ class _Look:
             if sublayers:
                 sides[side] = sublayers
         if not sides:
-            reason = self.unread[0] if self.unread else "no stretch from its input to its output has a way round"
+            reason = self.unread[0] if self.unread else "nothing in it is added to what it was made of, as in x + F(x)"
+            reason = reason if len(self.starts) > 1 else reason.removeprefix("encoder: ")
             raise ValueError(f"{type(self.module).__name__} has no residual stream that can be read: {reason}")
         if len(self.starts) > 1 and not any(sub.kind == "cross" for sub in sides.get("decoder", ())):
             self.unread.append(

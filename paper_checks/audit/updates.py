@@ -9,32 +9,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from paper_checks.audit.graph import Flow, is_a
-from paper_checks.audit.inputs import Inputs, first_output
+from paper_checks.audit.inputs import first_output
 from paper_checks.audit.look import Built, Sublayer
 from paper_checks.lowering.kernel_network import as_inputs, as_transformer
 from sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
 from sims.optim import NORMALISATION
 from sims.update import Norms, Task
+from theory.kernel.gram import Array, Gram
+from theory.kernel.predict import Inputs as KernelInputs
 from theory.kernel.predict import predict_kernel, unit_power
 
 _HEAD_SEED = 5_000_011
+_HALF = (torch.float16, torch.bfloat16)
 _ROUNDING = 1e-5
 """Of a mean square in single precision: what is smaller beside it is no eps."""
 _ONE = 0.02
 """What is so near to 1 is 1: the scatter of one network's mean squares."""
+_SPREAD = 2.0
+"""Standard deviations that the cosines of independent vectors have: what is more is no chance."""
+_UNEVEN = 2.0
+"""Between lengths, or weights, of tokens that are alike."""
 
 
 def measured(built: Built, optimizer: str) -> dict[str, float]:
     """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two.
     Empty where the module's output is not finite."""
     module = built.module.float() if _is_half(built.module) else built.module
-    value = _logit(module, built.inputs, built.d_model)
+    value = _logit(module, built)
     if value is None:
         return {}
     trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
@@ -72,22 +80,36 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
 
 
 def _is_half(module: nn.Module) -> bool:
-    return any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in module.parameters())
+    return any(parameter.dtype in _HALF for parameter in module.parameters())
 
 
-def _logit(module: nn.Module, inputs: Inputs, d_model: int) -> Tensor | None:
+def _logit(module: nn.Module, built: Built) -> Tensor | None:
     was_training = module.training
     try:
-        output = first_output(inputs.call(module.eval()))
+        # a module of half precision was made one of float
+        data = {name: value.float() if value.dtype in _HALF else value for name, value in built.inputs.data.items()}
+        output = first_output(built.inputs.call(module.eval(), data))
     finally:
         module.train(was_training)
     if not output.isfinite().all():
         return None
     last = output.flatten(0, -2)[-1]
-    if len(last) != d_model:
-        return last[0]
+    return last @ _read_out(built, last)
+
+
+def _read_out(built: Built, last: Tensor) -> Tensor:
+    """What the last vector of an output is multiplied by: picks the first logit, or is a row of our own head."""
+    if not _is_hidden(built):
+        return torch.eye(1, len(last)).to(last)[0]
     generator = torch.Generator().manual_seed(_HEAD_SEED)
-    return last @ (torch.randn(d_model, generator=generator).to(last) / math.sqrt(d_model))
+    return torch.randn(built.d_model, generator=generator).to(last) / math.sqrt(built.d_model)
+
+
+def _is_hidden(built: Built) -> bool:
+    """Whether the output is hidden states: as wide as these, and no head has made it."""
+    heads = [built.flow.parameters[name] for name, role in built.others.items() if role == "head"]
+    width = built.flow.output.shape[-1]
+    return width == built.d_model and not any(head.ndim > 1 and width in head.shape for head in heads)
 
 
 # ---------------------------------------------------------------- the module as plain numbers
@@ -165,7 +187,7 @@ def _head_gain(built: Built) -> float:
     names = [name for name, role in built.others.items() if role == "head"]
     names += [name for name, role in built.others.items() if role == "embedding"]
     rows = built.flow.output.shape[-1]
-    if rows == built.d_model:
+    if _is_hidden(built):
         return 1.0
     for name in names:
         parameter = built.flow.parameters[name]
@@ -178,8 +200,11 @@ def _sublayer(shape: ModelConfig, sub: Sublayer) -> SublayerConfig:
     roles = [role for role in shape.roles(sub.kind) if role != "fc3" or shape.activation in GATED]
     by_role = sub.roles
     gains = {role: shape.gain(role, _rms([w.std for w in by_role[role]])) for role in roles if role in by_role}
-    is_scaled = "pre" in sub.norms and shape.norm_kind in ("layernorm", "rmsnorm") and abs(sub.input_rms - 1) > _ONE
-    scale = sub.input_rms if is_scaled else 1.0
+    # the kernel rung has the norms' eps: what that takes from a norm's output is no scale of its own
+    of_norm = math.sqrt(1 / (1 + shape.norm_eps / sub.second_moment)) if sub.second_moment > 0 else 1.0
+    scale = sub.input_rms / of_norm
+    is_scaled = "pre" in sub.norms and shape.norm_kind in ("layernorm", "rmsnorm") and abs(scale - 1) > _ONE
+    scale = scale if is_scaled else 1.0
     return SublayerConfig(
         kind=sub.kind,
         norms=sub.norms,
@@ -196,16 +221,77 @@ def _rms(values: Sequence[float]) -> float:
     return math.sqrt(sum(value * value for value in values) / len(values))
 
 
-def task_of(built: Built) -> Task:
-    """As many tokens as the module was given, as alike as they are where the stream begins."""
+@dataclass(frozen=True, kw_only=True)
+class Given(Task):
+    """The tokens of one pass, and which of them the output reads.
+
+    cosines: of any two tokens where the stream begins, times both lengths in units of their root mean square. reads:
+    the place of the one token that is read; None for the mean of all.
+    """
+
+    cosines: Array = field(compare=False)
+    reads: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given(KernelInputs):
+    """What the kernel rung is told of these. Of a mean of all tokens, each is a sequence of its own, since the
+    objective is the mean over sequences; but all attend to one another."""
+
+    cosines: Array = field(compare=False)
+    reads: int | None
+
+    @property
+    def groups(self) -> Array:
+        return np.zeros(self.num_all, dtype=int)
+
+    @property
+    def positions(self) -> Array:
+        return np.arange(self.num_all)
+
+    @property
+    def read(self) -> Array:
+        return self.positions if self.reads is None else np.array([self.reads])
+
+    @property
+    def gram(self) -> Gram:
+        level = float(self.cosines.max())
+        return Gram(level, level - self.cosines).times((self.embedding_std * self.embedding_multiplier) ** 2)
+
+
+def task_of(built: Built) -> Given:
+    """As many tokens as the module was given, as long and as alike as they are where the stream begins."""
     value = built.start_value
-    if value is None or value.ndim < 2:
-        return Task(num_tokens=1, trains_inputs=True)
-    tokens = value.detach().double().flatten(0, -2)
-    count = len(tokens)
-    unit = tokens / tokens.norm(dim=-1, keepdim=True).clamp(min=1e-30)
-    alike = (unit.sum(0).square().sum() - count).item() / (count * (count - 1)) if count > 1 else 0.0
-    return Task(num_tokens=count, correlation=min(max(alike, 0.0), 1.0), trains_inputs=True)
+    tokens = torch.ones(1, 1) if value is None or value.ndim < 2 else value.detach().double().flatten(0, -2)
+    count, width = tokens.shape
+    size = tokens.square().mean().item() or 1.0
+    if built.norm_kind == "layernorm":
+        tokens = tokens - tokens.mean(-1, keepdim=True)
+    cosines = (tokens @ tokens.T / (width * size)).cpu().numpy()
+    apart, lengths = ~np.eye(count, dtype=bool), np.sqrt(np.diagonal(cosines))
+    angles = cosines[apart] / np.outer(lengths, lengths).clip(min=1e-30)[apart]
+    alike = float(angles.mean().clip(0.0, 1.0)) if count > 1 else 0.0
+    if count == 1 or (angles.std() < _SPREAD / math.sqrt(width) and lengths.max() < _UNEVEN * lengths.min()):
+        cosines = (lengths @ lengths / count) * (alike + (1 - alike) * np.eye(count))  # the rest is chance
+    return Given(num_tokens=count, correlation=alike, trains_inputs=True, cosines=cosines, reads=_read_by(built, count))
+
+
+def _read_by(built: Built, count: int) -> int | None:
+    """The place of the token that the output reads, by the gradient where the stream ends; None for the mean of all.
+
+    Tokens that are read in another way are taken for that which counts most.
+    """
+    flow, end = built.flow, built.sublayers[-1].end
+    if flow.output.dtype in _HALF:  # ``measured`` has made float of the parameters that the backward pass would take
+        return count - 1
+    vector = torch.zeros_like(flow.output).flatten(0, -2)
+    vector[-1] = _read_out(built, vector[-1])
+    gradient = flow.back((flow.end, 0), vector.view_as(flow.output), [end], flow.active).get(end)
+    if gradient is None or gradient.numel() != count * built.d_model:
+        return count - 1
+    sizes = gradient.double().reshape(count, -1).norm(dim=-1)
+    most = sizes.max().item()
+    return None if count > 1 and sizes.min().item() > most / _UNEVEN else int(sizes.argmax())
 
 
 def predicted(
@@ -215,6 +301,9 @@ def predicted(
     in one line, for what the kernel rung does not know."""
     transformer = as_transformer(config, head_size=config.size_of_head)
     inputs = as_inputs(task, config)
+    if isinstance(task, Given):
+        of_all = {"num_tokens": 1, "batch_size": task.num_tokens} if task.reads is None else {}
+        inputs = _Given(**{**vars(inputs), **of_all}, cosines=task.cosines, reads=task.reads)
     answer = predict_kernel(transformer, inputs, (optimizer,), replicates=1, advance=advance)[optimizer]
     sides = answer.sides if config.decoder else {}
     by_side = {f"{side}/{role}": value for side, values in sides.items() for role, value in values.items()}

@@ -74,7 +74,8 @@ def run(
     folder that it is in here. Exit 1: there are faults.
     """
     if (factory is None) == (hf is None):
-        raise BadInputError("give MODULE:FACTORY, or --hf NAME, and not both; such as: depthlaw audit --hf gpt2")
+        both = ", not both" if factory else ""
+        raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
     if width is not None and hf is None:
         raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
 
