@@ -419,8 +419,6 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
             module = _call(build, num_layers)
         except Exception as error:  # whatever a builder of somebody else raises
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
-    if inspect.iscoroutine(module):
-        module.close()  # nobody awaits it
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned something of type {type(module).__name__}, no torch.nn.Module")
     if not callable(module.forward):
@@ -469,7 +467,9 @@ _COUNTS = ("layer", "depth", "block")
 
 
 def _check_builder(build: Build) -> None:
-    """Refuse what takes no number of layers."""
+    """Refuse what takes no number of layers, or answers only when it is awaited."""
+    if inspect.iscoroutinefunction(build):
+        raise ValueError(f"the builder {build.__name__} is an async function: it must return the module at once")
     try:
         parameters = inspect.signature(build).parameters.values()
     except (TypeError, ValueError):

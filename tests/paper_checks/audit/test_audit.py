@@ -61,6 +61,10 @@ def number(model):
     return 3
 
 
+async def awaited(num_layers):
+    return nn.Identity()
+
+
 def none(num_layers):
     return None
 
@@ -498,6 +502,7 @@ REFUSED = {
     "audited_models:nothere": "has no nothere",
     "audited_models:MODELS": "has no MODELS",
     "audited_models:none": "returned something of type NoneType",
+    "audited_models:awaited": "the builder awaited is an async function",
     "audited_models:takes_nothing": "takes nothing: it must take the number of layers to build, as build(num_layers)",
     "audited_models:broken": "RuntimeError: no such size",
     "audited_models:no_stream": "no residual stream",
