@@ -46,6 +46,7 @@ elif {moment!r} == "worker":
 CORES = "os.cpu_count = lambda: 4"
 """On two cores ``verify --quick`` has no workers."""
 BUSY = """
+    from paper_checks.system import stopping  # first, as in the command
     from paper_checks.system import processes
     from paper_checks.verify import document
     import time
@@ -90,6 +91,7 @@ def stopped(folder: Path, *arguments: str, moment: str = "", typed: str = "", ti
                 typed = ""
                 for _ in range(times):
                     os.write(screen, b"\x03")
+                    time.sleep(0.003)  # so that they do not count as one
         code = child.wait(LONGEST)
         while (left := processes_of(child.pid)) and time.monotonic() < end:
             time.sleep(0.05)
