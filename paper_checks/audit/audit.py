@@ -861,10 +861,12 @@ def _with_why(
         ratios = {number: ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None}
         is_off = any(abs(ratio - 1) > _ALIKE for ratio in ratios.values())
         if is_off and len(ratios) > 1 and max(ratios.values()) < (1 + _ALIKE) * min(ratios.values()):
-            parts.append(f"so it is {times(ratios[max(ratios)])} what it should be, at any depth")
+            parts.append(f"in size it is {times(ratios[max(ratios)])} what it should be, at any depth")
         elif is_off:
             first, *rest = (f"{times(ratio)} {{}}at {number:,}" for number, ratio in ratios.items())
-            parts.append(f"so it is {', '.join([first.format('what it should be '), *(t.format('') for t in rest)])}")
+            parts.append(
+                f"in size it is {', '.join([first.format('what it should be '), *(t.format('') for t in rest)])}"
+            )
         if role in missed:
             measured_, predicted_ = missed[role]
             parts.append(

@@ -1306,7 +1306,7 @@ def _of_layers(call: str, own: Sequence[tuple[str, str, int, str]], formula: str
     groups: dict[tuple[str, str], dict[int, tuple[str, str]]] = {}
     for name, rows, layer, value in own:
         groups.setdefault((_name_of_layer(name, layer), rows), {})[layer] = name, value
-    looped, lines = [], []
+    looped, guarded, lines = [], [], []
     for (pattern, rows), by_layer in groups.items():
         values = {value for _, value in by_layer.values()}
         text = formula or (min(values) if len(values) == 1 else None)
@@ -1314,9 +1314,11 @@ def _of_layers(call: str, own: Sequence[tuple[str, str, int, str]], formula: str
             looped.append(f"    {call.format(f'f{chr(34)}{pattern}{chr(34)}', rows, text)}")
         else:
             for layer, (name, value) in by_layer.items():
-                lines.append(f"{call.format(f'{chr(34)}{name}{chr(34)}', rows, value)}  # layer {layer} of {number}")
+                line = f"{call.format(f'{chr(34)}{name}{chr(34)}', rows, value)}  # layer {layer} of {number}"
+                (guarded if "{" in pattern else lines).append(line if "{" not in pattern else f"    {line}")
     head = [f"for layer in range(1, {called} + 1):"] if looped else []
-    return "\n".join([*head, *looped, *dict.fromkeys(lines)])
+    only = [f"if {called} == {number}:"] if guarded else []
+    return "\n".join([*head, *looped, *only, *dict.fromkeys(guarded), *dict.fromkeys(lines)])
 
 
 def _name_of_layer(name: str, layer: int) -> str:
