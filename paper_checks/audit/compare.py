@@ -421,10 +421,8 @@ class _Comparison:
                 for name, of in (("residual", _share_of_stream), ("branch", lambda sub: sub.branch_weight)):
                     if (odd := _odd_one(group, shallower, of)) is None:
                         continue
-                    rest = next(sub for sub in group if sub is not odd)
-                    if (weight := f"{name}_weight") and not _is_near(
-                        getattr(odd, weight), getattr(rest, weight), _NEAR
-                    ):
+                    rest, weight = next(sub for sub in group if sub is not odd), f"{name}_weight"
+                    if not _is_near(getattr(odd, weight), getattr(rest, weight), _NEAR):
                         yield self._odd_weight(odd, rest, weight, last.counts[side])
                         break
                 for role in group[0].roles:
@@ -1300,8 +1298,17 @@ def _count_name(built: Built, side: str) -> str:
 
 def _of_layers(call: str, own: Sequence[tuple[str, str, int, str]], formula: str | None, count: tuple[str, int]) -> str:
     """Python that does something to parameters of the layers: a loop for those whose names differ in the layer alone
-    and that have one number or a formula, else a line for each. own: name, rows, layer and number. count: of layers,
-    its name and value."""
+    and that have one number or a formula, else a line for each, for the depth that has such layers. own: name, rows,
+    layer and number. count: of layers, its name and value.
+
+    >>> from paper_checks.audit.compare import _of_layers
+    >>> print(_of_layers("zero({}{}, {})", [("h.1.up", "", 2, "0.1")], None, ("num_layers", 4)))
+    if num_layers == 4:
+        zero("h.1.up", 0.1)  # layer 2 of 4
+    >>> print(_of_layers("zero({}{}, {})", [(f"h.{n}.up", "", n + 1, "0.1") for n in (0, 1)], None, ("num_layers", 2)))
+    for layer in range(1, num_layers + 1):
+        zero(f"h.{layer - 1}.up", 0.1)
+    """
     called, number = count
     groups: dict[tuple[str, str], dict[int, tuple[str, str]]] = {}
     for name, rows, layer, value in own:

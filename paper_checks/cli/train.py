@@ -167,7 +167,7 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
 
 
 MOST_RUNS = 10_000
-"""Of one command: to name, look up and hand out that many takes a second or two."""
+"""Of one command: to name, look up and hand out so many takes a few seconds."""
 _MODEL, _STEPS = "The model and its data", "How it is trained"
 
 
