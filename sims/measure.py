@@ -306,7 +306,10 @@ def _measure(
         parts = [seeds[start : start + size] for start in range(0, len(seeds), size)]
         futures = [pool.submit(_part, question, part, tell, probes=probes) for part in parts]
         wait(futures, return_when=FIRST_EXCEPTION)
-        return _joined([future.result() for future in futures if future.done()])
+        errors = [error for future in futures if future.done() and (error := future.exception())]
+        if errors:  # what went wrong, and not that another thread was stopped for it
+            raise min(errors, key=lambda error: isinstance(error, _Stopped))
+        return _joined([future.result() for future in futures])
     finally:
         is_over.set()
         pool.shutdown()

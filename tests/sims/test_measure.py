@@ -1,7 +1,9 @@
 """Measurements of many seeds: the same in every chunk, divergence where it began, and nothing that rounding decides."""
 
 import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
@@ -314,19 +316,24 @@ def test_threads_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
             assert shared.values[name] == pytest.approx(values, rel=1e-6, nan_ok=True), name
 
 
-def test_what_is_told_may_stop_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ctrl-C does: nobody is told any more, and torch has its threads back."""
+@pytest.mark.parametrize("stops", [1, 2], ids=["first teller", "second teller"])
+def test_what_is_told_may_stop_threads(monkeypatch: pytest.MonkeyPatch, stops: int) -> None:
+    """As Ctrl-C does: nobody is told any more, and torch has its threads back. It is raised, and not that the other
+    thread was stopped for it, even where both have ended by the time that somebody looks."""
     monkeypatch.setattr(measure, "threads_for", lambda *_: 2)
-    before, told = torch.get_num_threads(), []
+    monkeypatch.setattr(measure, "wait", lambda futures, return_when: wait(futures))
+    before, after, tellers = torch.get_num_threads(), 0, set()
 
     def stop(done: float) -> None:
-        told.append(done)
-        if len(told) == 1:
+        nonlocal after
+        after += len(tellers) == stops
+        tellers.add(threading.get_ident())
+        if len(tellers) == stops:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         together(question(40), range(6), stop)
-    assert len(told) == 1 and torch.get_num_threads() == before
+    assert after == 0 and torch.get_num_threads() == before
 
 
 WIDTH, NUM_SUBLAYERS = 16, 4
