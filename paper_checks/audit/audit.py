@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -299,7 +299,7 @@ def audit(
             updates[job] = update
             advance("measuring", len(updates), num_jobs)
         depths = [replace(one, updates=[u for own in seeds if (u := updates[one.asked, own])]) for one in depths]
-    findings = compare(depths, claimed)
+    findings = compare(depths, claimed, cache(partial(_of_depth, build, inputs, seed)))
     if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
         depths = [replace(depth, updates=()) for depth in depths]
         return Audit(optimizer=optimizer, depths=depths, findings=findings, claimed=claimed)
@@ -396,6 +396,16 @@ def _depths(
         assert first is not None
         counts = {side: first.num_layers(side) for side in first.sides}
         yield Depth(number, first, counts, updates)
+
+
+def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int, num_layers: int) -> Built | None:
+    """The model of a depth that was not asked for, read; None where it cannot be."""
+    try:
+        _prepare(build, num_layers, 1)
+        module = _built(build, num_layers, seed)
+        return look(module, guess(module, seed) if inputs is None else _given(inputs, module))
+    except ValueError:
+        return None
 
 
 def _given(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:

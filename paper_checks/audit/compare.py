@@ -29,12 +29,16 @@ _SCALE = 0.03
 """Relative: scales are read from one network's second moments."""
 NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
+_SMALL_EPSILON = 0.01
+"""Beside the stream's second moment, an epsilon that changes what a norm gives by half of that."""
 _SMALL_CONSTANT = 0.015
 """Relative: constants of usual initialisations lie further apart."""
 _MOST_LAYERS = 1000
 """A weight or scale that is the same at every depth is not said to be that of more."""
+_FEWEST_SIBLINGS = 3
+"""Layers of which one can be unlike the others."""
 _SIBLINGS = 5
-"""Layers of which one that is unlike the others can be told: of four, it may be the last quarter."""
+"""Layers of which no part is a single one: of four, it may be the last quarter."""
 _BEHIND = 4
 """Layers behind an odd one that show that not every fourth is like it."""
 _CLEAR = 0.2
@@ -158,11 +162,14 @@ class Findings:
     pairs: Sequence[Pair] = ()
 
 
-def compare(depths: Sequence[Depth], claimed: Claimed | None) -> Findings:
-    """All faults and remarks of a module at several depths; where parameters are no numbers, that alone."""
+def compare(
+    depths: Sequence[Depth], claimed: Claimed | None, deeper: Callable[[int], Built | None] = lambda _: None
+) -> Findings:
+    """All faults and remarks of a module at several depths; where parameters are no numbers, that alone. deeper: builds
+    another depth where these leave open whether layers follow a rule, or gives None."""
     if faults := tuple(_not_numbers(depths)):
         return Findings(faults, ())
-    comparison = _Comparison(depths, claimed)
+    comparison = _Comparison(depths, claimed, deeper)
     faults = [*comparison.own_faults()]
     num_own = len(comparison.remarks)
     if claimed is not None:
@@ -198,8 +205,13 @@ def _not_numbers(depths: Sequence[Depth]) -> Iterator[Fault]:
 
 
 class _Comparison:
-    def __init__(self, depths: Sequence[Depth], claimed: Claimed | None) -> None:
-        self.depths, self.claimed = depths, claimed
+    def __init__(
+        self,
+        depths: Sequence[Depth],
+        claimed: Claimed | None,
+        deeper: Callable[[int], Built | None] = lambda _: None,
+    ) -> None:
+        self.depths, self.claimed, self.deeper = depths, claimed, deeper
         self.remarks: list[str] = []
         self.cut: dict[str, list[str]] = {}
         self.asked: list[ModelConfig] = [
@@ -244,6 +256,7 @@ class _Comparison:
         yield from self._not_finite()
         yield from self._lonely_laws()
         yield from self._odd_layers()
+        yield from self._not_normalising()
 
     @property
     def _serial(self) -> Mapping[str, Sequence[str]]:
@@ -411,77 +424,121 @@ class _Comparison:
             return
         last = self.depths[-1]
         for side in last.built.sides:
-            by_depth = [_siblings(depth.built.sides.get(side, ())) for depth in self.depths]
-            for key, group in by_depth[-1].items():
-                shallower = [own.get(key, []) for own in by_depth[:-1]]
+            for key, group in _siblings(last.built, side).items():
                 for place in ("pre", "inner", "branch", "post"):
-                    odd = _odd_one(group, shallower, lambda sub, at=place: 1.0 + (at in sub.norms))
-                    if odd is not None and not (place == "post" and odd is last.built.sides[side][-1]):
-                        yield self._odd_norm(odd, place, last.counts[side])
+                    odd = self._odd_one(side, key, lambda sub, at=place: 1.0 + (at in sub.norms))
+                    if odd and not (place == "post" and odd[-1][1] is last.built.sides[side][-1]):
+                        yield self._odd_norm(odd, place)
                 for name, of in (("residual", _share_of_stream), ("branch", lambda sub: sub.branch_weight)):
-                    if (odd := _odd_one(group, shallower, of)) is None:
+                    if not (odd := self._odd_one(side, key, of)):
                         continue
-                    rest, weight = next(sub for sub in group if sub is not odd), f"{name}_weight"
-                    if not _is_near(getattr(odd, weight), getattr(rest, weight), _NEAR):
-                        yield self._odd_weight(odd, rest, weight, last.counts[side])
+                    rest, weight = next(sub for sub in group if sub is not odd[-1][1]), f"{name}_weight"
+                    if not _is_near(getattr(odd[-1][1], weight), getattr(rest, weight), _NEAR):
+                        yield self._odd_weight(odd, rest, weight)
                         break
                 for role in group[0].roles:
-                    odd = _odd_one(group, shallower, lambda sub, of=role: _std_of(sub, of), _scatter_of(group[0], role))
-                    if odd is not None:
-                        yield self._odd_std(odd, group, role, last.counts[side])
+                    scatter = _scatter_of(group[0], role)
+                    if odd := self._odd_one(side, key, lambda sub, of=role: _std_of(sub, of), scatter):
+                        rest = [_std_of(sub, role) for sub in group if sub is not odd[-1][1]]
+                        yield self._odd_std(odd, role, sum(rest) / len(rest))
 
-    def _odd_norm(self, odd: Sublayer, place: str, number: int) -> Fault:
-        is_missing = place not in odd.norms
-        others = odd.norms ^ {place}
+    def _odd_one(
+        self, side: str, key: Siblings, value: Callable[[Sublayer], float], share: float = _NEAR
+    ) -> list[tuple[int, Sublayer]]:
+        """The sublayer of a group whose value differs from all others', which are alike, with the number of layers;
+        that of the deepest model comes last. Empty where none does, or it is the first, or it follows a rule. share:
+        relative, what is alike; a difference is several times that.
+
+        The last of a model is odd where it is the last that differs in shallower ones, too. Others may follow one that
+        is early by a rule, such as every fourth layer: where too few of them were built to tell, twice as many are.
+        """
+        by_depth = {depth.counts[side]: _siblings(depth.built, side).get(key, []) for depth in self.depths}
+        *shallower, (number, group) = by_depth.items()
+        found = _apart([value(sub) for sub in group], share)
+        others = [_apart([value(sub) for sub in own], share) for _, own in shallower if len(own) > 2]
+        if len(group) < _FEWEST_SIBLINGS or len(found) != 1 or found[0] == 0 or any(len(own) > 1 for own in others):
+            return []
+        odd = group[found[0]]
+        behind = len(group) - found[0] - 1
+        if not behind:
+            ends = [(value(own[0]), value(own[-1])) for _, own in shallower if len(own) > 1]
+            is_told = len(group) >= _SIBLINGS
+            if any(_is_near(last, first, share) for first, last in ends):
+                return []
+        else:
+            is_at_one_place = all(own == found for own in others if own)
+            is_told = len(group) >= _SIBLINGS and (not is_at_one_place or behind >= max(found[0] + 1, _BEHIND))
+        if not is_told:
+            deeper = self.deeper(2 * self.depths[-1].asked)
+            own = _siblings(deeper, side).get(key, []) if deeper is not None else []
+            if len(own) <= len(group) or len(_apart([value(sub) for sub in own], share)) > 1:
+                return []
+        wanted = next(value(sub) for sub in group if sub is not odd)
+        before = [
+            (count, [sub for sub in own if not _is_near(value(sub), wanted, max(_CLEAR, 2 * share))])
+            for count, own in shallower
+        ]
+        alike = [(count, own[0]) for count, own in before if len(own) == 1 < len(by_depth[count])]
+        return [*alike, (number, odd)]
+
+    def _odd_norm(self, odd: Sequence[tuple[int, Sublayer]], place: str) -> Fault:
+        last = odd[-1][1]
+        is_missing = place not in last.norms
+        others = last.norms ^ {place}
         return Fault(
             "norms",
-            f"A norm {_place_text(place)} {'is missing' if is_missing else 'stands'} in layer {odd.layer} of {number} "
-            f"alone, in its {odd.kind} sublayer.",
-            _distinct([w.name for w in odd.weights]),
-            f"norms {_set_text(odd.norms)}",
+            f"A norm {_place_text(place)} {'is missing' if is_missing else 'stands'} in {_odd_text(odd)} alone, in its "
+            f"{last.kind} sublayer.",
+            _distinct([w.name for _, sub in odd for w in sub.weights]),
+            f"norms {_set_text(last.norms)}",
             f"norms {_set_text(others)}, as in all other layers",
             _norm_fix(place, is_missing=is_missing),
             roles=(place,),
-            side=odd.side,
+            side=last.side,
         )
 
-    def _odd_weight(self, odd: Sublayer, rest: Sublayer, weight: str, number: int) -> Fault:
-        word, found, asked = weight.replace("_", " "), getattr(odd, weight), getattr(rest, weight)
+    def _odd_weight(self, odd: Sequence[tuple[int, Sublayer]], rest: Sublayer, weight: str) -> Fault:
+        last, word = odd[-1][1], weight.replace("_", " ")
         stream, branch = ("" if of == 1 else f"{of:.6g} * " for of in (rest.residual_weight, rest.branch_weight))
         return Fault(
             weight.replace("_", "-"),
-            f"The {word} in layer {odd.layer} of {number} is another than in all other layers.",
-            _distinct([w.name for w in odd.weights]),
-            f"{word} {found:.4g}",
-            f"{word} {asked:.4g}, as in all other layers",
+            f"The {word} in {_odd_text(odd)} is another than in all other layers.",
+            _distinct([w.name for _, sub in odd for w in sub.weights]),
+            f"{word} {getattr(last, weight):.4g}",
+            f"{word} {getattr(rest, weight):.4g}, as in all other layers",
             _sum(stream, branch, rest.norms),
-            side=odd.side,
+            side=last.side,
         )
 
-    def _odd_std(self, odd: Sublayer, group: Sequence[Sublayer], role: str, number: int) -> Fault:
-        rest = [_std_of(sub, role) for sub in group if sub is not odd]
-        asked = sum(rest) / len(rest)
-        own = odd.roles[role]
-        rows = {w.name: _rows_text(w) for w in own}
+    def _odd_std(self, odd: Sequence[tuple[int, Sublayer]], role: str, asked: float) -> Fault:
+        last, built = odd[-1][1], self.depths[-1].built
+        call, std = "torch.nn.init.normal_(model.get_parameter({}){}, std={})", f"{asked:.4g}"
+        own = [(number, sub.layer, w.name, _rows_text(w) or "") for number, sub in odd for w in sub.roles[role]]
+        count = _count_name(built, last.side)
+        if len({layer for _, layer, *_ in own}) == 1:
+            each = dict.fromkeys(f"    {call.format(f'{chr(34)}{name}{chr(34)}', rows, std)}" for *_, name, rows in own)
+            lines = [f"if {count} >= {last.layer}:", *each]
+        else:
+            by_number = {
+                number: [(name, rows, layer, std) for at, layer, name, rows in own if at == number] for number, _ in odd
+            }
+            lines = [_of_layers(call, those, None, (count, number)) for number, those in by_number.items()]
         return Fault(
             "init-law",
-            f"The {role} matrices of layer {odd.layer} of {number} start at another scale than all others.",
-            tuple(rows),
-            f"std {_std_of(odd, role):.3g}",
+            f"The {role} matrices of {_odd_text(odd)} start at another scale than all others.",
+            _distinct([name for _, _, name, _ in own]),
+            f"std {_std_of(last, role):.3g}",
             f"std {asked:.3g}, as in all other layers",
-            "\n".join(
-                f'torch.nn.init.normal_(model.get_parameter("{name}"){at or ""}, std={asked:.4g})'
-                for name, at in rows.items()
-            ),
+            "\n".join(lines),
             roles=(role,),
-            side=odd.side,
+            side=last.side,
         )
 
     def _all_laws(self) -> dict[tuple[str, str], Law]:
         found: dict[tuple[str, str], Law] = {}
         for key, points in self._points().items():
             if any(point.std > 0 for point in points):
-                found[key] = fit(points, lambda point: point.std)
+                found[key] = _law_of(points)
         self.laws = found
         return found
 
@@ -804,17 +861,9 @@ class _Comparison:
                 if gains:
                     kind, what, where = "norm-gain", "Gains of norms do not start at 1.", tuple(gains)
                     fix = "nn.init.ones_(norm.weight)"
-                elif all(p.built.input_rms < 1 for _, p in wrong):
-                    moment = pair.built.second_moment
-                    eps = moment * (1 / pair.built.input_rms**2 - 1)
-                    kind = "epsilon"
-                    what = (
-                        f"The norms' epsilon, about {eps:.1g}, is not small beside the stream's second moment, "
-                        f"{moment:.1g}."
-                    )
-                    where = _norms_ahead(depth.built, [p.built for d, p in wrong if d is depth]) or where
-                    class_ = _NORM_CLASSES.get(str(depth.built.norm_kind), "Norm")
-                    fix = f"norm = {class_}(d_model, eps={moment / 1e4:.0e})  # or a larger embedding"
+                elif all(p.built.input_growth > _SCALE for _, p in wrong):
+                    yield self._epsilon_fault([(d, p.built) for d, p in wrong], [(d, p.built) for d, p in both])
+                    continue
             yield Fault(
                 kind,
                 what,
@@ -825,6 +874,35 @@ class _Comparison:
                 roles=("pre",),
                 side=side,
             )
+
+    def _not_normalising(self) -> Iterator[Fault]:
+        """Norms that leave more of the stream's size than they take out."""
+        if self.claimed is not None:
+            return
+        for side in self.depths[-1].built.sides:
+            own = [
+                (depth, sub) for depth in self.depths for sub in depth.built.sides.get(side, ()) if "pre" in sub.norms
+            ]
+            wrong = [(depth, sub) for depth, sub in own if sub.epsilon > sub.second_moment]
+            if 2 * len(wrong) > len(own) and self.depths[-1].built.norm_kind not in NORM_FUNCTIONS:
+                yield self._epsilon_fault(wrong, own)
+
+    def _epsilon_fault(self, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequence[tuple[Depth, Sublayer]]) -> Fault:
+        depth, sub = wrong[-1]
+        class_ = _NORM_CLASSES.get(str(depth.built.norm_kind), "Norm")
+        enough = 10 ** math.floor(math.log10(sub.second_moment * _SMALL_EPSILON))
+        return Fault(
+            "epsilon",
+            f"The norms' epsilon, about {sub.epsilon:.1g}, is not small beside the stream's second moment, "
+            f"{sub.second_moment:.1g}.",
+            _norms_ahead(depth.built, [sub for at, sub in wrong if at is depth])
+            or _distinct([w.name for at, sub in wrong if at is depth for w in sub.weights]),
+            f"root mean square {_by_depth((d, sub.input_rms) for d, sub in own)}, of what branches are given",
+            "root mean square 1",
+            f"norm = {class_}(d_model, eps={enough:.0e})  # or a larger embedding",
+            roles=("pre",),
+            side=sub.side,
+        )
 
     def _attention_scales(self) -> Iterator[Fault]:
         """What multiplies the logits: a recipe says it, and of a scheme 1/sqrt(head size) is what its source has."""
@@ -903,7 +981,7 @@ class _Comparison:
         every = self._points()
         for key, points in every.items():
             if any(point.std > 0 for point in points):
-                self.laws[key] = fit(points, lambda point: point.std)
+                self.laws[key] = _law_of(points)
             if any(point.asked > 0 for point in points):
                 self.asked_laws[key] = fit(points, lambda point: point.asked)
         plain = {
@@ -1101,16 +1179,18 @@ class _Comparison:
         last = points[-1]
         assert self.claimed is not None
         scale = 1.0 if self.claimed.is_absolute else self.scales[key]
-        own = [p for p in points if p.num_layers == last.num_layers and p.rows is not None]
         depth = next(depth for depth in self.depths if depth.counts[side] == last.num_layers)
-        formula = self._law("std", depth, side, role)
-        formula = times(float(f"{scale:.4g}"), formula)
-        is_all = len({p.layer for p in own}) == last.num_layers
-        fix = _of_layers(
-            "torch.nn.init.normal_(model.get_parameter({}){}, std={})",
-            [(p.name, p.rows or "", p.layer, f"{p.asked * scale:.4g}") for p in own],
-            formula if is_all else None,
-            (_count_name(depth.built, side), last.num_layers),
+        formula = times(float(f"{scale:.4g}"), self._law("std", depth, side, role))
+        is_all = len({p.layer for p in points if p.num_layers == last.num_layers}) == last.num_layers
+        fix = "\n".join(
+            _of_layers(
+                "torch.nn.init.normal_(model.get_parameter({}){}, std={})",
+                [(p.name, p.rows, p.layer, f"{p.asked * scale:.4g}") for p in own if p.rows is not None],
+                formula if is_all else None,
+                (_count_name(depth.built, side), number),
+            )
+            for number, own in _by_number(points).items()
+            if number == last.num_layers or not is_all
         )
         if self.claimed.is_absolute or not self.usual:  # a scheme's would be on Xavier's initialisation
             fix += f"{chr(10) if fix else ''}{self._initialise()}  # all of them"
@@ -1232,38 +1312,21 @@ class _Comparison:
 # ---------------------------------------------------------------- layers beside one another
 
 
-def _siblings(sublayers: Sequence[Sublayer]) -> dict[tuple[object, ...], list[Sublayer]]:
-    """Those of one kind, whose matrices have the same sizes."""
-    groups: dict[tuple[object, ...], list[Sublayer]] = {}
-    for sub in sublayers:
+Siblings = tuple[object, ...]
+"""What sublayers that are beside one another have in common: their kind, and the sizes of their matrices."""
+
+
+def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
+    groups: dict[Siblings, list[Sublayer]] = {}
+    for sub in built.sides.get(side, ()):
         groups.setdefault((sub.kind, *sorted((w.role, *w.shape) for w in sub.weights)), []).append(sub)
     return groups
 
 
-def _odd_one(
-    group: Sequence[Sublayer],
-    shallower: Sequence[Sequence[Sublayer]],
-    value: Callable[[Sublayer], float],
-    share: float = _NEAR,
-) -> Sublayer | None:
-    """The one of a group whose value differs from all others', which are alike; not the first. share: relative, what is
-    alike; a difference is several times that.
-
-    Others may follow one that is early by a rule, such as every fourth layer, so there must be enough behind it; and
-    the last counts where it is the last that differs in shallower models, too.
-    """
-    if len(group) < _SIBLINGS:
-        return None
-    found = _apart([value(sub) for sub in group], share)
-    others = [_apart([value(sub) for sub in own], share) for own in shallower if len(own) > 2]
-    if len(found) != 1 or found[0] == 0 or any(len(own) > 1 for own in others):
-        return None
-    if found[0] == len(group) - 1:
-        pairs_ = [(value(own[0]), value(own[-1])) for own in shallower if len(own) > 1]
-        return None if any(_is_near(last, first, share) for first, last in pairs_) else group[-1]
-    is_at_one_place = all(own == found for own in others if own)
-    number = found[0] + 1
-    return None if is_at_one_place and len(group) - number < max(number, _BEHIND) else group[found[0]]
+def _odd_text(odd: Sequence[tuple[int, Sublayer]]) -> str:
+    """Which layer it is, of the deepest model and of shallower ones."""
+    *before, last = (f"{sub.layer} of {number}" for number, sub in odd)
+    return f"layer {last}" + (f" (and {', '.join(before)})" if len({sub.layer for _, sub in odd}) > 1 else "")
 
 
 def _apart(values: Sequence[float], share: float) -> list[int]:
@@ -1380,6 +1443,24 @@ def _rows_text(weight: Weight) -> str | None:
         return None
     text = f"{first}:{last + 1}" + (f":{step}" if step > 1 else "")
     return f".data[{text}]" if weight.output_dim == 0 else f".data[:, {text}]"
+
+
+def _law_of(points: Sequence[Point]) -> Law:
+    """The law of a role's standard deviations; of those that follow one, where a few do not."""
+    law = fit(points, lambda point: point.std)
+    if law.misfit > _UNLIKELY or not all(point.std > 0 and point.asked > 0 for point in points):
+        return law
+    odd = _odd(points, is_few=True)
+    rest = fit([point for point in points if point not in odd], lambda point: point.std) if odd else law
+    return rest if rest.misfit > _UNLIKELY else law
+
+
+def _by_number(points: Iterable[Point]) -> dict[int, list[Point]]:
+    """By the number of layers."""
+    found: dict[int, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.num_layers, []).append(point)
+    return found
 
 
 def _middle(points: Sequence[Point]) -> float:

@@ -53,7 +53,8 @@ class Sublayer:
     start. trained: "scalar" or "vector" where b is a parameter, whose name is branch_parameter. norms: places, of pre,
     q, k, v, inner, branch and post. head_size: features of one head of queries.
     attention_scale: what multiplies their products with keys. is_causal: whether the first token
-    attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. second_moment:
+    attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. input_growth:
+    by how many percent that grows where the stream grows by one, 0 behind a norm and 1 without any. second_moment:
     E x^2 of the stream before it. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
     """
 
@@ -73,12 +74,19 @@ class Sublayer:
     attention_scale: float | None = None
     is_causal: bool | None = None
     input_rms: float = math.nan
+    input_growth: float = math.nan
     second_moment: float = math.nan
     branch_rms: float = math.nan
     layer: int = 0
     residual_parameter: str | None = None
     start: Any = field(default=None, repr=False, compare=False)
     end: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def epsilon(self) -> float:
+        """Of the norm of what it is given, as its effect tells it; NaN where that is not known."""
+        is_known = "pre" in self.norms and 0 <= self.input_growth < 1
+        return self.input_growth / (1 - self.input_growth) * self.second_moment if is_known else math.nan
 
     @property
     def roles(self) -> dict[str, list[Weight]]:

@@ -238,7 +238,9 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
         if not audit.faults:
             yield "No faults that show without a scheme or recipe to compare with.", "bold green"
         if audit.nearest is not None:
-            name, differences = audit.nearest.name, audit.nearest.differences
+            told = {(fault.kind, fault.roles) for fault in audit.faults}
+            name, every = audit.nearest.name, audit.nearest.differences
+            differences = [fault for fault in every if (fault.kind, fault.roles) not in told]
             if differences:
                 yield f"Beside {name}: {' '.join(dict.fromkeys(fault.what for fault in differences))}", None
             yield (
