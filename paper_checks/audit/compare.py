@@ -47,6 +47,8 @@ _WRITTEN_BY = {"fc1": ("fc2",), "fc3": ("fc2",), **dict.fromkeys("qk", ("v", "ou
 _WRITTEN_BY |= {f"cross_{role}": ("cross_v", "cross_out") for role in "qk"}
 """By role, the matrices of which one should have its law of depth: those that write to the stream, or for queries and
 keys the values, whose scale is that of the branch as well (Hugging Face's CLIP has it there)."""
+_WRITES = {"v": ("out",), "cross_v": ("cross_out",), "fc1": ("fc2",), "fc3": ("fc2",)}
+"""By role, the matrix that writes to the stream what it made; of queries and keys all that do."""
 _START = 8
 """Entries of a matrix by which its copies are looked for."""
 _UNLIKELY = 1e-9
@@ -388,11 +390,11 @@ class _Comparison:
         """Depth laws on what does not write to the stream, and not on what does."""
         if self.claimed is not None:
             return
-        laws, built = self._all_laws(), self.depths[-1].built
+        laws = self._all_laws()
+        lonely: dict[tuple[str, str], str] = {}
         for (side, role), law in laws.items():
-            written = [laws.get((side, of)) for of in _WRITTEN_BY.get(role, ())]
-            known = [of for of in written if of is not None]
-            if law.is_flat or not known or len(known) < len(written):
+            known = [of for name in _WRITTEN_BY.get(role, ()) if (of := laws.get((side, name))) is not None]
+            if law.is_flat or not known or len(known) < len(_WRITTEN_BY[role]):
                 continue
             is_flat = all(of.is_flat for of in known)
             gate = laws.get((side, "fc1"))
@@ -400,16 +402,64 @@ class _Comparison:
             if is_of_gated or (is_flat and min(of.misfit for of in (law, *known)) > _UNLIKELY):
                 whose = "The up matrix of the gated FFN follows" if is_of_gated else f"The {role} matrices follow"
                 rest = "and those that write to the stream none" if is_flat else "beside the output matrix"
-                yield Fault(
-                    "init-law",
-                    f"{whose} a law of depth, {rest}.",
-                    _distinct([w.name for w in built.weights if w.role == role and w.side == side]),
-                    f"std {law.text}",
-                    "the law on the matrices that write to the stream, out and fc2, alone",
-                    "# scale down_proj (w2), not up_proj (w3)" if is_of_gated else "# scale out and fc2 in its place",
-                    roles=(role,),
-                    side=side,
-                )
+                lonely[side, role] = f"{whose} a law of depth, {rest}."
+        for side, role in list(lonely):
+            # where FFNs have the law on the wrong matrix, values have it by the same mistake
+            for value, out in (("v", "out"), ("cross_v", "cross_out")):
+                own, behind = (laws.get((side, of)) for of in (value, out))
+                if role == "fc1" and own is not None and behind is not None and behind.is_flat and not own.is_flat:
+                    lonely[side, value] = lonely[side, role].replace(f" {role} ", f" {value} ")
+        for (side, role), what in lonely.items():
+            yield Fault(
+                "init-law",
+                what,
+                _distinct([w.name for w in self.depths[-1].built.weights if w.role == role and w.side == side]),
+                f"std {laws[side, role].text}",
+                "the law on the matrices that write to the stream, out and fc2, alone",
+                self._moved_law(side, [of for at, of in lonely if at == side]),
+                roles=(role,),
+                side=side,
+            )
+
+    def _moved_law(self, side: str, roles: Sequence[str]) -> str:
+        """Python that draws these roles without their law of depth, and with it what writes to the stream."""
+        depth = self.depths[-1]
+        points = {role: own for (at, role), own in self._points().items() if at == side}
+        flat = {role: _mean_ratio(own) for role, own in points.items() if self.laws[side, role].is_flat}
+        like, scale = next(iter(flat.items()))
+        if max(flat.values()) < (1 + SMALL) * min(flat.values()):
+            plain = dict.fromkeys(roles, scale)
+        else:  # each by its shape
+            off = [abs(math.log(scale / base)) for base in points[like][-1].bases]
+            plain = {role: points[role][-1].bases[off.index(min(off))] for role in roles}
+        of_number, of_layer = self.laws[side, roles[0]].simple_powers
+        factor = _mean_ratio(
+            [
+                replace(point, asked=plain[role] * point.num_layers**of_number * point.layer**of_layer)
+                for role in roles
+                for point in points[role]
+            ]
+        )
+        count = _count_name(depth.built, side), depth.counts[side]
+        law = f" * {count[0]}**{of_number:.3g}" if of_number else ""
+        law += f" * layer**{of_layer:.3g}" if of_layer else ""
+        written = {of for role in roles for of in _WRITES.get(role, ("out", "cross_out", "fc2"))}
+        stds = {role: f"{value:.4g}" for role, value in plain.items()}
+        stds |= {role: f"{value * factor:.4g}{law}" for role, value in flat.items() if role in written}
+        lines = [
+            _of_layers(
+                "torch.nn.init.normal_(model.get_parameter({}){}, std={})",
+                [
+                    (p.name, p.rows, p.layer, std)
+                    for p in points[role]
+                    if p.num_layers == count[1] and p.rows is not None
+                ],
+                std,
+                count,
+            ).splitlines()
+            for role, std in stds.items()
+        ]
+        return "\n".join(dict.fromkeys(line for own in lines for line in own))
 
     # ------------------------------------------------------------ layers beside one another
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import chi2, kurtosis
@@ -45,9 +45,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Law:
-    """std = constant N^power l^layer_power, by weighted least squares of logarithms; layer: index from 1. Powers are
-    None where a single N, or a single layer, says nothing of them. errors: standard errors of the three logarithms.
-    misfit: the probability of scatter as large as what is left, were the law right."""
+    """std = constant N^power l^layer_power, by weighted least squares of logarithms; layer: index from 1. Powers are 0
+    where they are no more than chance, and None where a single N, or a single layer, says nothing of them. errors:
+    standard errors of the three logarithms. misfit: the probability of scatter as large as what is left, were the law
+    right."""
 
     constant: float
     power: float | None
@@ -72,6 +73,15 @@ class Law:
         return _is_there(self.layer_power, self.errors[2])
 
     @property
+    def simple_powers(self) -> tuple[float, float]:
+        """Its powers of N and l as quarters and thirds, where they are such as nearly as can be read; 0 where there is
+        none."""
+        return (
+            _simple(self.power, self.errors[1]) if self.has_power else 0.0,
+            _simple(self.layer_power, self.errors[2]) if self.has_layer_power else 0.0,
+        )
+
+    @property
     def text(self) -> str:
         """The law in words."""
         parts = [f"{self.constant:.3g}"]
@@ -82,6 +92,16 @@ class Law:
 
 def _is_there(power: float | None, error: float) -> bool:
     return power is not None and abs(power) > max(SURE * error, 0.02)
+
+
+def _simple(power: float | None, error: float) -> float:
+    """
+    >>> from paper_checks.audit.laws import _simple
+    >>> _simple(-0.49, 0.01), _simple(-0.42, 0.001)
+    (-0.5, -0.42)
+    """
+    simple = min((round(n * power) / n for n in (3, 4)), key=lambda near: abs(near - power)) if power else 0.0
+    return simple if power and simple and abs(simple - power) < SURE * error else power or 0.0
 
 
 def fit(points: Sequence[Point], value: Callable[[Point], float]) -> Law:
@@ -105,13 +125,21 @@ def fit(points: Sequence[Point], value: Callable[[Point], float]) -> Law:
     freedom = len(points) - len(columns)
     numbers, errors = iter(solved.tolist()), iter(np.sqrt(np.diag(covariance)).tolist())
     by_place = [(next(numbers), next(errors)) if there else (None, math.inf) for there in has]
-    return Law(
+    law = Law(
         constant=math.exp(by_place[0][0] or 0.0),
         power=by_place[1][0],
         layer_power=by_place[2][0],
         errors=(by_place[0][1], by_place[1][1], by_place[2][1]),
         misfit=float(chi2.sf(left, freedom)) if freedom > 0 else 1.0,
     )
+    kept = [True, *(is_there for is_there, known in ((law.has_power, has[1]), (law.has_layer_power, has[2])) if known)]
+    if all(kept):
+        return law
+    solved = np.zeros(len(kept))
+    solved[kept] = np.linalg.lstsq(matrix[:, kept], y * weights, rcond=None)[0]
+    powers = iter(solved[1:].tolist())
+    power, layer_power = (next(powers) if there else None for there in has[1:])
+    return replace(law, constant=math.exp(solved[0]), power=power, layer_power=layer_power)
 
 
 def shape_of_draws(values: np.ndarray) -> str:

@@ -33,6 +33,7 @@ from tests.paper_checks.audit.gallery import (
     TWINS,
     deepnorm,
     gpt_2,
+    only,
     two_gains,
     two_sides,
     xavier_scaled,
@@ -439,6 +440,17 @@ def test_an_epsilon_counts_once_in_what_is_predicted() -> None:
     assert fault.found.startswith("root mean square 0.0") and fault.expected == "root mean square 1"
     mean = sum(update["update"] for update in answer.depths[-1].updates) / 8
     assert mean == pytest.approx(answer.predicted[-1]["update"], rel=0.2) and not answer.remarks
+
+
+def test_norms_that_do_not_normalise_are_a_fault_by_themselves() -> None:
+    """Not where they do, to a few percent, nor where a number makes smaller what they gave."""
+    (fault,) = audit(lambda n: _OwnNorms(n, 1.0), (2, 4), measures=False).faults
+    assert fault.kind == "epsilon" and "epsilon, about 1," in fault.what
+    small = replace(GPT_2, input_scale=lambda at: 0.1)
+    for build in (lambda n: _OwnNorms(n, 1e-5), transformer(small, gpt_2)):
+        assert not audit(build, (2, 4), measures=False).faults
+    scaled = audit(transformer(small, gpt_2), (2, 4), scheme="gpt2", measures=False).faults
+    assert [fault.kind for fault in scaled] == ["input-scale"]
 
 
 class Looped(nn.Module):
@@ -1253,6 +1265,10 @@ def _last(at: Any) -> bool:
          "The branch weight in layer 8 of 8 (and 2 of 2, 4 of 4) is another than in all other layers."),
         ({}, _std(lambda at: 10.0 if at.layer == 2 else 1.0), "init-law",
          "The fc1 matrices of layer 2 of 8 start at another scale than all others."),
+        ({"norms": _norms("pre", where=lambda at: at.num_layers == 8 and _is(at, 6))}, gpt_2, "norms",
+         "is missing in layer 6 of 8 alone, in its ffn sublayer."),
+        ({}, _std(lambda at: 10.0 if at.layer == at.num_layers // 2 + 1 else 1.0), "init-law",
+         "The fc1 matrices of layer 5 of 8 (and 2 of 2, 3 of 4) start at another scale than all others."),
         ({}, _std(lambda at: (2 * at.num_layers) ** -0.5), "init-law",
          "The fc1 matrices follow a law of depth, and those that write to the stream none."),
         ({"is_fused": False}, _std(lambda at: (2 * at.num_layers) ** -0.5, "q"), "init-law",
@@ -1269,7 +1285,42 @@ def test_a_layer_unlike_all_its_siblings_is_a_fault_by_itself(
 
 
 @pytest.mark.usefixtures("_no_nearest")
-@pytest.mark.parametrize("layers", [(2, 4, 8), (3, 6)])
+@pytest.mark.parametrize("claim", [{}, {"recipe": "gpt2"}])
+def test_a_layer_unlike_its_siblings_bends_no_law_and_is_mended_at_each_depth(claim: dict[str, Any]) -> None:
+    """Of four layers, too, where a deeper model shows that the odd one follows no rule."""
+
+    def mended(num_layers: int) -> nn.Module:
+        model = build(num_layers)
+        exec(fault.fix, {"torch": torch, "depthlaw": depthlaw, "model": model, "num_layers": num_layers})
+        return model
+
+    law = only(_std(lambda at: 10.0 if at.layer == at.num_layers // 2 + 1 else 1.0), "fc1", otherwise=gpt_2)
+    build = transformer(GPT_2, law)
+    answer = audit(build, (2, 4), measures=False, **claim)
+    (fault,) = answer.faults
+    assert len(fault.where) == 2 and answer.findings.laws["encoder", "fc1"].text == "0.02"
+    assert not audit(mended, (2, 4), recipe="gpt2", measures=False).faults
+
+
+@pytest.mark.usefixtures("_no_nearest")
+@pytest.mark.parametrize("roles", [("v", "fc1"), ("q", "k"), ("fc1",)])
+def test_a_law_on_the_wrong_matrices_is_moved_to_the_right_ones(roles: tuple[str, ...]) -> None:
+    """The fix, run as it is printed, leaves what the recipe asks for, of the roles that it is about."""
+
+    def mended(num_layers: int) -> nn.Module:
+        model = build(num_layers)
+        exec(fault.fix, {"torch": torch, "model": model, "num_layers": num_layers})
+        return model
+
+    build = transformer(replace(GPT_2, is_fused=False), _std(lambda at: (2 * at.num_layers) ** -0.5, *roles))
+    (fault,) = audit(build, (2, 4, 8), measures=False).faults
+    assert set(fault.roles) == set(roles)
+    left = {role for of in audit(mended, (2, 4, 8), recipe="gpt2", measures=False).faults for role in of.roles}
+    assert left == ({"out"} if roles == ("fc1",) else set())
+
+
+@pytest.mark.usefixtures("_no_nearest")
+@pytest.mark.parametrize("layers", [(2, 4, 8), (3, 6), (2, 4)])
 @pytest.mark.parametrize(
     ("changes", "law"),
     [
@@ -1282,6 +1333,8 @@ def test_a_layer_unlike_all_its_siblings_is_a_fault_by_itself(
         ({"branch_weight": lambda at: at.layer**-0.5}, gpt_2),
         ({"branch_weight": lambda at: 0.5 if at.layer % 4 == 0 else 1.0}, gpt_2),
         ({"branch_weight": lambda at: 0.5 if at.layer % 8 == 0 else 1.0}, gpt_2),
+        ({"branch_weight": lambda at: 0.5 if at.layer % 6 == 0 else 1.0}, gpt_2),
+        ({"branch_weight": lambda at: 0.5 if at.layer % 3 == 0 else 1.0}, gpt_2),
         ({}, _std(lambda at: 10.0 if at.layer == 1 else 1.0)),
         ({}, _std(lambda at: at.layer**-0.5, "out")),
         ({}, _std(lambda at: 1 - at.layer / (at.num_layers + 1), "fc2")),
