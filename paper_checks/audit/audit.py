@@ -827,7 +827,7 @@ def _outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterato
 _ALIKE = 0.1
 """Relative: growths that differ by less are alike."""
 
-_NO_FURTHER = "here that moves the model no further than independent ones do"
+_NO_FURTHER = "here that moves the model no further, but laws of depth are derived of independent layers"
 
 
 def _with_why(
@@ -841,6 +841,8 @@ def _with_why(
     """The fault with its effect: the growth of the update, measured and predicted. missed: as ``_missed`` tells it."""
     told = set[str]().union(*depths[-1].updates)
     role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in told), None) or "update"
+    side, _, name_of_role = role.rpartition("/")
+    of = f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role
     start, end = depths[0].asked, depths[-1].asked
     parts: list[str] = []
     factors: list[float] = []
@@ -885,11 +887,11 @@ def _with_why(
             )
         if mended[-1] > (1 + _ALIKE) * is_[-1] and not ratios.get(max(both), 0.0) > 1 + _ALIKE:
             does = "grows more" if mended[-1] > 1 else "shrinks less"
-            parts.append(f"mended it {does}, as {name} does: the fault is that the model is not what it says")
+            parts.append(
+                f"mended, that of {of} {does}, as {name}'s does: the fault is that the model is not what it says"
+            )
     if not parts:
         return fault
-    side, _, name_of_role = role.rpartition("/")
-    of = f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role
     if all(abs(factor - 1) < _ALIKE for factor in factors) and not is_off:
         return replace(fault, why=f"The update of {of} hardly changes with depth.")
     return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
@@ -910,7 +912,7 @@ def _worse(name: str, optimizer: str, far: Mapping[int, Mapping[str, Mapping[str
     does = "grows more" if mended > 1 else "shrinks less"
     return [
         f"by {name} itself the update {does} under {optimizer} than in the module as it is, {times(mended)} "
-        f"beside {times(is_)} at {number} layers: `depthlaw advise` says what keeps it from growing"
+        f"beside {times(is_)} at {number:,} layers: `depthlaw advise` says what keeps it from growing"
     ]
 
 

@@ -253,6 +253,7 @@ class _Comparison:
                 side=side,
             )
         self.remarks += last.long_skips
+        self._tell_of_frozen(last)
         yield from self._copies(last)
         yield from self._dead(last)
         yield from self._not_finite()
@@ -285,6 +286,15 @@ class _Comparison:
             "for index in range(num_layers): layers.append(Block(...))",
         )
 
+    def _tell_of_frozen(self, built: Built) -> None:
+        frozen = _distinct(w.name for w in built.weights if not w.parameter.requires_grad)
+        number = len(_distinct(w.name for w in built.weights))
+        if len(frozen) == number:
+            self.remarks.append("no matrix of a branch is trained (requires_grad is False), so none has an update")
+        elif frozen:
+            patterns = _few(_distinct(map(pattern_of, frozen)))
+            self.remarks.append(f"{len(frozen)} of {number} matrices of branches are not trained: {patterns}")
+
     def _copies(self, built: Built) -> Iterator[Fault]:
         for side, sublayers in built.sides.items():
             groups: dict[str, list[tuple[int, Weight]]] = {}
@@ -304,17 +314,21 @@ class _Comparison:
                     elif first.std > 0 and _are_equal(first, weight):
                         copied.append(weight.name)
             if shared:
-                text = "Layers share their matrices"
+                apart = "nn.ModuleList(Block() for _ in range(num_layers))"
                 if self.claimed is None:
-                    self.remarks.append(text.lower() + (f" ({side})" if len(built.sides) > 1 else ""))
+                    of = f" of the {side}" if len(built.sides) > 1 else ""
+                    self.remarks.append(
+                        f"layers{of} share their matrices; where that is not meant, build a block for each, {apart}, "
+                        "and not [block] * num_layers"
+                    )
                 else:
                     yield Fault(
                         "shared-layers",
-                        f"{text}: they are one and the same parameter.",
+                        "Layers share their matrices: they are one and the same parameter.",
                         _distinct(shared),
                         "one matrix in several layers",
                         "a matrix of its own in each layer",
-                        "layers = nn.ModuleList(Block() for _ in range(num_layers))  # not [block] * num_layers",
+                        f"layers = {apart}  # not [block] * num_layers",
                         side=side,
                     )
             if copied:
@@ -837,8 +851,7 @@ class _Comparison:
         if abs(power - wanted) > _NEAR:
             theirs = f"as N^{wanted:.3g}" if abs(wanted) > _NEAR else f"is {asked[last]:.4g}"
             return f"The {word} goes as N^{power:.3g}, and {self.name}'s {theirs}."
-        layers = (found[last] / asked[last]) ** (1 / wanted) if abs(wanted) > _NEAR else 1.0
-        share = next((text for text, by in (("half", 0.5), ("twice", 2.0)) if _is_near(layers, by, 5 * _NEAR)), None)
+        share = _share_of_layers(found[last] / asked[last], wanted)
         return None if share is None else f"The {word} is that of {share} as many layers."
 
     def _elsewhere(self, side: str) -> Iterator[tuple[str, list[tuple[SublayerConfig, ...]]]]:
@@ -1144,7 +1157,9 @@ class _Comparison:
             if abs(math.log(factor)) > error and is_cut:
                 self.cut.setdefault(f"{factor:.2g}", []).append(role)
             elif abs(math.log(factor)) > error:
-                what = f"The {role} matrices start at {factor:.3g} times the scale of {self.name}."
+                share = _share_of_layers(factor, asked.power)
+                of = f", that of {share} as many layers" if share else ""
+                what = f"The {role} matrices start at {factor:.3g} times the scale of {self.name}{of}."
                 yield self._init_fault(key, points, "init-constant", what)
             return
         if asked.is_flat and _is_near(asked.constant, 1.0, 1e-6):
@@ -1185,6 +1200,8 @@ class _Comparison:
         return math.exp(_mean([(means[of], point) for of in alike for point in every[of]]))
 
     def _law_text(self, role: str, points: Sequence[Point], law: Law, asked: Law, ratio: Law) -> str:
+        if self._is_twice(role, points):
+            return f"The {role} matrices have the square of {self.name}'s depth rule, as where it is applied twice."
         if asked.has_layer_power and (counted := _counted_otherwise(points)):
             return f"The {role} matrices follow {self.name}'s law, but the layer's index is counted {counted}."
         number, index = "number of layers", "layer's index"
@@ -1212,6 +1229,17 @@ class _Comparison:
                 return f"The {role} matrices' exponent in the {word} has the wrong sign."
             return f"The {role} matrices have another exponent in the {word} than {self.name}'s."
         return f"The {role} matrices follow another law than {self.name}'s."
+
+    def _is_twice(self, role: str, points: Sequence[Point]) -> bool:
+        """Whether matrices have what is asked for times the factor by which that differs from the scale of others."""
+        if self.claimed_is_absolute:
+            plain = {law.constant for key, law in self.asked_laws.items() if law.is_flat and law.constant > 0}
+        else:
+            plain = {1.0}
+            points = [replace(point, std=point.std / point.bases[self.usual]) for point in points]
+        return any(
+            all(abs(math.log(p.std * one / p.asked**2)) < max(SURE * p.error, SMALL) for p in points) for one in plain
+        )
 
     def _odd_fault(self, key: tuple[str, str], points: Sequence[Point], odd: Sequence[Point]) -> Fault:
         """Of some layers whose matrices start at another scale than the rest's."""
@@ -1565,6 +1593,17 @@ def _power(values: Mapping[int, float]) -> float | None:
     power = math.log(values[last] / values[first]) / math.log(last / first)
     is_one = all(_is_near(value, values[last] * (at / last) ** power, _NEAR) for at, value in values.items())
     return power if is_one else None
+
+
+def _share_of_layers(ratio: float, power: float | None) -> str | None:
+    """How many of the layers a power of their number would have to count to be off by a ratio: half or twice as many.
+
+    >>> from paper_checks.audit.compare import _share_of_layers
+    >>> _share_of_layers(2**0.5, -0.5), _share_of_layers(1.2, -0.5)
+    ('half', None)
+    """
+    layers = ratio ** (1 / power) if power is not None and abs(power) > _NEAR else 1.0
+    return next((text for text, by in (("half", 0.5), ("twice", 2.0)) if _is_near(layers, by, 5 * _NEAR)), None)
 
 
 def _layers_of(value: float, asked: Mapping[int, float], share: float) -> int | None:

@@ -118,12 +118,14 @@ def _show_updates(page: Page, audit: Audit) -> None:
     updates = grid([heads[0], *heads[2:]], [row and [row[0], *row[2:]] for row in rows], ["role"], unbroken=heads)
     page.show_whole([whole], [inits, updates])
     gate = ", fc3 its up matrix beside the gate" if "fc3" in audit.roles else ""
+    layers = "with layers drawn independently" if _has_copies(audit) else "as it is"
+    total = "; the line update is of all branch matrices together" if "update" in audit.roles else ""
     both = " A role without a side: of both sides together." if len(audit.depths[-1].built.sides) > 1 else ""
     page.say(
         "init std: standard deviation of the entries at the start, by the number of layers N and the layer l"
         f"{f'; all are {draws} draws' if draws else ''}. N = ...: the update of one step, measured, in units in which "
-        "it does not depend on the width; the line update is of all branch matrices together. exponent: of the update "
-        "in N, measured with its 95 % interval, and predicted at infinite width for the block as it is. v, out: value "
+        f"it does not depend on the width{total}. exponent: of the update in N, measured with its 95 % interval, and "
+        f"predicted at infinite width for the block {layers}. v, out: value "
         f"and output matrices of attention; fc1, fc2: those of the FFN{gate}.{both}",
         "dim",
     )
@@ -252,12 +254,11 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
     number = max(audit.far, default=0)
     if audit.claimed is not None and number:
         is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
-        is_known = not any(fault.kind in NOT_INDEPENDENT for fault in audit.faults)
-        beside = f", beside the {times(is_)} of the model as it is" if is_known else ""
+        beside = "" if _has_copies(audit) else f", beside the {times(is_)} of the model as it is"
         if 1 + _GROWS < mended <= is_:  # where it grows faster, a remark says so
             yield (
-                f"With every fault mended, the update under {audit.optimizer} still grows as that of "
-                f"{audit.claimed.name}: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
+                f"With every fault mended, the update of all branch matrices under {audit.optimizer} still grows as "
+                f"{audit.claimed.name}'s: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
             ), None  # fmt: skip
     elif exponent is not None and exponent > _GROWS:
         yield (
@@ -266,6 +267,11 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
         ), None  # fmt: skip
     if _advise(audit) is not None:
         yield "What to change when the model gets deeper:", None
+
+
+def _has_copies(audit: Audit) -> bool:
+    """Whether layers share what the prediction takes to be drawn for each."""
+    return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or bool(audit.depths[-1].built.shared)
 
 
 def _advise(audit: Audit) -> str | None:
