@@ -231,14 +231,21 @@ def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -
     return np.array(rows)
 
 
+@cache
+def _weighted_polynomials() -> Array:
+    """The Hermite polynomials at the nodes of the rule, times its weights; (terms, nodes)."""
+    nodes, weights = _normal_rule()
+    rows, before, now = [], np.zeros_like(nodes), np.ones_like(nodes)
+    for k in range(_TERMS):
+        rows.append(weights * now)
+        before, now = now, (nodes * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    return np.array(rows)
+
+
 def _expand(name: str, function: Callable[[Array], Array], scale: float) -> Array:
     nodes, weights = _normal_rule()
     values = function(scale * nodes) * np.ones_like(nodes)
-    coefficients = np.empty(_TERMS)
-    before, now = np.zeros_like(nodes), np.ones_like(nodes)
-    for k in range(_TERMS):
-        coefficients[k] = (weights * values * now).sum()
-        before, now = now, (nodes * now - np.sqrt(k) * before) / np.sqrt(k + 1)
+    coefficients = _weighted_polynomials() @ values
     second = float((weights * values**2).sum())
     rest = second - float((coefficients**2).sum())
     if rest > _MOST_LEFT * second:
