@@ -1038,7 +1038,7 @@ def test_gains_of_an_encoder_decoder_are_named_in_a_single_stack(side: str) -> N
 @pytest.mark.parametrize(
     ("model", "claim", "clause"),
     [
-        ("rule lost", {"recipe": "gpt2"}, "mended, that of all branch matrices grows more, as gpt2's does"),
+        ("rule lost", {"recipe": "gpt2"}, "mended, that of out grows more, as gpt2's does"),
         ("alpha of 12 layers", {"scheme": "deepnorm"}, "what it should be at 12, x "),
         ("layer scale", {"scheme": "pre-ln"}, "what it should be, at any depth"),
     ],
