@@ -173,8 +173,9 @@ def main() -> None:
 
 def _answer(arguments: list[str]) -> int:
     if is_under_torchrun() and arguments[0] not in ("train", "--help", "-h"):
-        said = "torchrun cuts the runs of `depthlaw train` over its processes; any other command is given without it"
-        return _REFUSED if stopping.is_follower() else _refuse(said)
+        return _refuse(
+            "torchrun cuts the runs of `depthlaw train` over its processes; any other command is given without it"
+        )
     try:
         code = app(arguments, standalone_mode=False)
         if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort
@@ -206,5 +207,13 @@ def _drop_output() -> None:
 
 
 def _refuse(message: str, code: int = _REFUSED) -> int:
+    """What torchrun's processes refuse before they have joined, the first one says for all."""
+    if stopping.is_follower() and not _has_joined():
+        return code
     say(" ".join(message.split()))
     return code
+
+
+def _has_joined() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_initialized()

@@ -168,18 +168,27 @@ def test_under_torchrun_there_are_no_other_workers(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
-def test_torchrun_is_for_training_which_is_said_once(
-    rank: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["tables"], "torchrun cuts the runs of `depthlaw train`"),
+        (["train", "--no-such"], "No such option"),
+        ([*map(str, SMALL), "--optimizer", "none"], "none"),
+    ],
+)
+def test_torchrun_is_for_training_and_what_it_refuses_is_said_once(
+    asked: list[str],
+    says: str,
+    rank: str,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("RANK", rank)
-    assert app._answer(["tables"]) == 2
+    assert app._answer(asked) == 2
     said = capsys.readouterr()
-    assert (said.out, said.err.count("torchrun cuts the runs of `depthlaw train`"), said.err.count("\n")) == (
-        "",
-        lines,
-        lines,
-    )
+    assert (said.out, said.err.count("\n"), says in said.err) == ("", lines, lines == 1)
 
 
 @pytest.mark.slow
