@@ -38,6 +38,30 @@ CONNECT = 10.0
 MORE_MEMORY = "give workers more memory or fewer threads, such as dask worker --nthreads 1 --memory-limit 16GB"
 
 
+_LONGEST_GREETING = 2**20
+"""Bytes: a scheduler's first message is far shorter."""
+
+
+def _greets(host: str, port: int) -> bool:
+    """Whether what answers there speaks first, as a scheduler does, and says how long its message is. Dask's own client
+    takes any bytes for that length, and may wait for the rest for ever."""
+    try:
+        connection = socket.create_connection((host, port), CONNECT)
+    except OSError:  # it may begin in a moment, for which the client waits
+        return True
+    start = b""
+    with connection, suppress(OSError):
+        connection.settimeout(CONNECT / 10)
+        with suppress(TimeoutError):
+            start = connection.recv(8)
+        if not start:
+            connection.sendall(b"\r\n\r\n")  # a server that waits to be asked answers that
+        connection.settimeout(CONNECT)
+        while len(start) < 8 and (more := connection.recv(8 - len(start))):
+            start += more
+    return len(start) == 8 and int.from_bytes(start, "little") < _LONGEST_GREETING
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workers:
     """Of a cluster. num_workers: the number of tasks that are done at a time. device: "cpu" or "cuda". device_name:
@@ -62,8 +86,8 @@ class Cluster(Executor):
     """
 
     def __init__(self, address: str, device: str = "cpu") -> None:
-        place = re.fullmatch(r"inproc://\S+|(?:tcp://)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):([0-9]{1,5})", address)
-        if place is None or (place[1] is not None and not 0 < int(place[1]) < 2**16):
+        place = re.fullmatch(r"inproc://\S+|(?:tcp://)?(\[[0-9a-fA-F:.]+\]|[\w.-]+):([0-9]{1,5})", address)
+        if place is None or (place[2] is not None and not 0 < int(place[2]) < 2**16):
             raise ValueError(f"no cluster at {address!r}, which is no address (allowed: tcp://HOST:PORT)")
         try:
             from distributed import Client
@@ -75,11 +99,11 @@ class Cluster(Executor):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._address, self._device = address, device
         try:
+            if place[1] is not None and not _greets(place[1].strip("[]"), int(place[2])):
+                raise ValueError("what answers there is no Dask scheduler")
             self._client = Client(address, timeout=CONNECT, set_as_default=False)
         except Exception as error:
             said = " ".join(str(error).split())
-            if isinstance(error, MemoryError):  # Dask takes what another server answers for the length of a message
-                said = "what answers there is no Dask scheduler"
             raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None
         try:
             self._told = self._ask()

@@ -193,8 +193,26 @@ class Page(BaseRequestHandler):
         self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def test_a_server_that_is_no_scheduler_is_told(impatient: None) -> None:
-    with ThreadingTCPServer(("127.0.0.1", 0), Page) as server:
+class Few(BaseRequestHandler):
+    """As a server that says a few bytes and waits."""
+
+    def handle(self) -> None:
+        self.request.sendall(b"hello\n")
+        while self.request.recv(1):
+            pass
+
+
+class Silent(BaseRequestHandler):
+    """As a server that takes what it is told."""
+
+    def handle(self) -> None:
+        while self.request.recv(1):
+            pass
+
+
+@pytest.mark.parametrize("kind", [Page, Few, Silent])
+def test_a_server_that_is_no_scheduler_is_told(kind: type[BaseRequestHandler], impatient: None) -> None:
+    with ThreadingTCPServer(("127.0.0.1", 0), kind) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         place = f"127.0.0.1:{server.server_address[1]}"
         says = (
