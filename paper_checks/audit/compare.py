@@ -113,14 +113,15 @@ def _as_one(faults: Sequence[Fault]) -> Fault:
     sides, roles = ({getattr(fault, of): None for fault in faults} for of in ("side", "role"))
 
     def of_each(texts: Mapping[str, str]) -> str:
-        different = set(texts.values())
-        return different.pop() if len(different) == 1 else "; ".join(f"{of} {text}" for of, text in texts.items())
+        names: dict[str, list[str]] = {}
+        for of, text in texts.items():
+            names.setdefault(text, []).append(of)
+        return next(iter(names)) if len(names) == 1 else "; ".join(f"{_and(of)} {text}" for text, of in names.items())
 
     def named(fault: Fault) -> str:
         return " ".join(filter(None, (fault.side if len(sides) > 1 else "", fault.role if len(roles) > 1 else "")))
 
-    *others, last = map(str, roles)
-    names = f"{', '.join(others)} and {last}" if others else last
+    names = _and([str(role) for role in roles])
     lines = []
     for side in sides:
         own = dict.fromkeys(line for fault in faults if fault.side == side for line in fault.fix.splitlines())
@@ -1615,6 +1616,16 @@ def _layers_of(value: float, asked: Mapping[int, float], share: float) -> int | 
     number = round(last * math.exp(min(math.log(value / asked[last]) / power, math.log(_MOST_LAYERS))))
     is_it = 0 < number < _MOST_LAYERS and _is_near(value, asked[last] * (number / last) ** power, share)
     return number if is_it else None
+
+
+def _and(texts: Sequence[str]) -> str:
+    """
+    >>> from paper_checks.audit.compare import _and
+    >>> _and(["q"]), _and(["q", "k", "v"])
+    ('q', 'q, k and v')
+    """
+    *others, last = texts
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _few(texts: Sequence[str]) -> str:
