@@ -235,7 +235,7 @@ class Branch:
             edge = self._data(entry)[0]
             value = self.flow.value(edge)
             self.facts["input_rms"] = math.nan if value is None else value.double().square().mean().sqrt().item()
-            self.facts["input_growth"] = math.nan if value is None else self._growth(edge, value)
+            self.facts["input_growth"] = self.flow.growth(self.start, edge, self.inside | {self.start})
         weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
         elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
         weights = _merged(_gates_completed(weights), elsewhere)
@@ -245,16 +245,6 @@ class Branch:
         norms = self._norms(by_role, entry)
         prefix = "cross_" if kind == "cross" else ""
         return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts, self.unread)
-
-    def _growth(self, edge: Edge, value: Tensor) -> float:
-        """By how many percent a value of the branch grows where the stream grows by one percent; NaN where that is not
-        known."""
-        stream, size = self.flow.value((self.start, 0)), value.square().sum()
-        try:
-            moved = self.flow.back(edge, value, [self.start], self.inside | {self.start}).get(self.start)
-        except RuntimeError:  # what a norm was given has been changed in place since
-            return math.nan
-        return math.nan if stream is None or moved is None or not size else ((moved * stream).sum() / size).item()
 
     def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
         """Say which matrices have output features without a role."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise, product
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""
 _SMALL_EPSILON = 0.01
 """Beside the stream's second moment, an epsilon that changes what a norm gives by half of that."""
+_USUAL_EPSILON = 1e-5
 _SMALL_CONSTANT = 0.015
 """Relative: constants of usual initialisations lie further apart."""
 _MOST_LAYERS = 1000
@@ -926,7 +928,8 @@ class _Comparison:
                     kind, what, where = "norm-gain", "Gains of norms do not start at 1.", tuple(gains)
                     fix = "nn.init.ones_(norm.weight)"
                 elif all(p.built.input_growth > _SCALE for _, p in wrong):
-                    yield self._epsilon_fault([(d, p.built) for d, p in wrong], [(d, p.built) for d, p in both])
+                    of_built = [[(d, p.built) for d, p in own] for own in (wrong, both)]
+                    yield self._epsilon_fault("pre", *of_built)
                     continue
             yield Fault(
                 kind,
@@ -940,32 +943,37 @@ class _Comparison:
             )
 
     def _not_normalising(self) -> Iterator[Fault]:
-        """Norms that leave more of the stream's size than they take out."""
-        if self.claimed is not None:
-            return
-        for side in self.depths[-1].built.sides:
-            own = [
-                (depth, sub) for depth in self.depths for sub in depth.built.sides.get(side, ()) if "pre" in sub.norms
-            ]
-            wrong = [(depth, sub) for depth, sub in own if sub.epsilon > sub.second_moment]
-            if 2 * len(wrong) > len(own) and self.depths[-1].built.norm_kind not in NORM_FUNCTIONS:
-                yield self._epsilon_fault(wrong, own)
+        """Norms whose epsilon is not small: of a claim, those on the stream; else those that leave more of the size of
+        what they are given than they take out."""
+        most = 0.5 if self.claimed is None else 2 * _SCALE
+        for side, place in product(self.depths[-1].built.sides, ("pre", "post")):
+            every = [(depth, sub) for depth in self.depths for sub in depth.built.sides.get(side, ())]
+            own = [(depth, sub) for depth, sub in every if math.isfinite(sub.epsilon(place)[0])]
+            wrong = [(depth, sub) for depth, sub in own if _growth_at(sub, place) > most]
+            is_norm = self.depths[-1].built.norm_kind not in NORM_FUNCTIONS
+            if 2 * len(wrong) > len(own) and is_norm and (self.claimed is None or place == "post"):
+                yield self._epsilon_fault(place, wrong, own)
 
-    def _epsilon_fault(self, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequence[tuple[Depth, Sublayer]]) -> Fault:
-        depth, sub = wrong[-1]
+    def _epsilon_fault(
+        self, place: str, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequence[tuple[Depth, Sublayer]]
+    ) -> Fault:
+        depth = wrong[-1][0]
+        there = [sub for at, sub in wrong if at is depth]
+        eps, moment = max((sub.epsilon(place) for sub in there), key=lambda told: told[1])
         class_ = _NORM_CLASSES.get(str(depth.built.norm_kind), "Norm")
-        enough = 10 ** math.floor(math.log10(sub.second_moment * _SMALL_EPSILON))
+        enough = min(10 ** math.floor(math.log10(moment * _SMALL_EPSILON)), _USUAL_EPSILON)
+        names = (_norms_ahead if place == "pre" else _norms_behind)(depth.built, there)
+        sizes = [(d, sub.input_rms if place == "pre" else (1 - _growth_at(sub, place)) ** 0.5) for d, sub in own]
         return Fault(
             "epsilon",
-            f"The norms' epsilon, about {sub.epsilon:.1g}, is not small beside the stream's second moment, "
-            f"{sub.second_moment:.1g}.",
-            _norms_ahead(depth.built, [sub for at, sub in wrong if at is depth])
-            or _distinct([w.name for at, sub in wrong if at is depth for w in sub.weights]),
-            f"root mean square {_by_depth((d, sub.input_rms) for d, sub in own)}, of what branches are given",
+            f"The norms' epsilon, about {eps:.1g}, is not small beside the second moment of "
+            f"{'the stream' if place == 'pre' else 'the sums that they stand behind'}, {moment:.1g}.",
+            names or _distinct([w.name for sub in there for w in sub.weights]),
+            f"root mean square {_by_depth(sizes)}, of what {'branches are given' if place == 'pre' else 'norms give'}",
             "root mean square 1",
-            f"norm = {class_}(d_model, eps={enough:.0e})  # or a larger embedding",
-            roles=("pre",),
-            side=sub.side,
+            f"norm = {class_}(d_model, eps={enough:.0e})  # or a larger {'embedding' if place == 'pre' else 'stream'}",
+            roles=(place,),
+            side=there[-1].side,
         )
 
     def _attention_scales(self) -> Iterator[Fault]:
@@ -1416,6 +1424,10 @@ def _apart(values: Sequence[float], share: float) -> list[int]:
     return off if is_clear and middle else list(range(len(values)))
 
 
+def _growth_at(sub: Sublayer, place: str) -> float:
+    return sub.input_growth if place == "pre" else sub.output_growth
+
+
 def _share_of_stream(sub: Sublayer) -> float:
     """The residual weight over the branch weight: a number behind the sum is in both."""
     return sub.residual_weight / sub.branch_weight if sub.branch_weight else 0.0
@@ -1697,6 +1709,18 @@ def _norms_ahead(built: Built, sublayers: Sequence[Sublayer]) -> tuple[str, ...]
         behind = flow.reached(node for node in inside if flow.matrices.get(node) in names)
         ahead = inside - behind
         found += [name for name in gains if any(user in ahead for user in flow.reached([flow.leaves[name]]) & inside)]
+    return _distinct(found)
+
+
+def _norms_behind(built: Built, sublayers: Sequence[Sublayer]) -> tuple[str, ...]:
+    """Gains of the norms that stand on the stream behind these sublayers."""
+    flow, found = built.flow, []
+    gains = [name for name, role in built.others.items() if role == "norm_gain"]
+    for own in built.sides.values():
+        for sub, following in pairwise(own):
+            if sub in sublayers:
+                inside = flow.between(sub.end, following.start)
+                found += [name for name in gains if inside.intersection(flow.users(flow.leaves[name]))]
     return _distinct(found)
 
 

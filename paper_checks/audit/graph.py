@@ -374,6 +374,18 @@ class Flow:
                 at[index] = at[index] + part if index in at else part
         return arrived
 
+    def growth(self, start: Node, end: Edge, within: Collection[Node]) -> float:
+        """By how many percent a value grows, along itself, where one that it is made of grows by one percent; NaN where
+        that is not known."""
+        before, value = self.value((start, 0)), self.value(end)
+        if before is None or value is None or not value.any():
+            return math.nan
+        try:
+            moved = self.back(end, value, [start], within).get(start)
+        except RuntimeError:  # what an operation was given has been changed in place since
+            return math.nan
+        return math.nan if moved is None else ((moved * before).sum() / value.square().sum()).item()
+
     def parts(self, node: Node, vector: Tensor, index: int = 0) -> list[Tensor | None]:
         """What a vector on an operation's output becomes on each of its operands."""
         return list(_called(node, {index: vector}))

@@ -54,8 +54,9 @@ class Sublayer:
     q, k, v, inner, branch and post. head_size: features of one head of queries.
     attention_scale: what multiplies their products with keys. is_causal: whether the first token
     attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. input_growth:
-    by how many percent that grows where the stream grows by one, 0 behind a norm and 1 without any. second_moment:
-    E x^2 of the stream before it. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
+    by how many percent that grows where the stream grows by one, 0 behind a norm and 1 without any; output_growth: the
+    same of the stream behind a post norm and the sum before it. second_moment: E x^2 of the stream before it; that of
+    the sum: end_moment. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
     """
 
     side: str
@@ -75,18 +76,24 @@ class Sublayer:
     is_causal: bool | None = None
     input_rms: float = math.nan
     input_growth: float = math.nan
+    output_growth: float = math.nan
     second_moment: float = math.nan
+    end_moment: float = math.nan
     branch_rms: float = math.nan
     layer: int = 0
     residual_parameter: str | None = None
     start: Any = field(default=None, repr=False, compare=False)
     end: Any = field(default=None, repr=False, compare=False)
 
-    @property
-    def epsilon(self) -> float:
-        """Of the norm of what it is given, as its effect tells it; NaN where that is not known."""
-        is_known = "pre" in self.norms and 0 <= self.input_growth < 1
-        return self.input_growth / (1 - self.input_growth) * self.second_moment if is_known else math.nan
+    def epsilon(self, place: str) -> tuple[float, float]:
+        """Of its norm at "pre" or "post", as its effect tells it, and the second moment of what the norm is given; NaN
+        where that is not known."""
+        growth, moment = {
+            "pre": (self.input_growth, self.second_moment),
+            "post": (self.output_growth, self.end_moment),
+        }[place]
+        is_known = place in self.norms and 0 <= growth < 1
+        return (growth / (1 - growth) * moment if is_known else math.nan), moment
 
     @property
     def roles(self) -> dict[str, list[Weight]]:
@@ -357,7 +364,15 @@ class _Look:
             if stretch is not None:
                 sublayers.append(self._sublayer(side, len(sublayers) + 1, stretch))
                 gap = []
-        return _with_post(_with_layers(_with_factors(sublayers, factors)), num_norms_behind)
+        placed, is_final = _with_post(_with_layers(_with_factors(sublayers, factors)), num_norms_behind)
+        return [*map(self._with_growth, placed, [*placed[1:], None])], is_final
+
+    def _with_growth(self, sub: Sublayer, following: Sublayer | None) -> Sublayer:
+        if following is None or "post" not in sub.norms:
+            return sub
+        within = self.flow.between(sub.end, following.start)
+        growth = self.flow.growth(sub.end, (following.start, 0), within)
+        return replace(sub, output_growth=growth, end_moment=mean_square(self.flow.value((sub.end, 0))))
 
     def _changes_width(self, stretches: Sequence[_Stretch]) -> bool:
         return shape_of(stretches[0].start)[-1] != shape_of(stretches[-1].end)[-1]

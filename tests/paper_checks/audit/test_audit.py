@@ -453,6 +453,16 @@ def test_norms_that_do_not_normalise_are_a_fault_by_themselves() -> None:
     assert [fault.kind for fault in scaled] == ["input-scale"]
 
 
+@pytest.mark.parametrize("claim", [{}, {"scheme": "deepnorm"}])
+def test_norms_behind_a_sum_that_do_not_normalise_are_a_fault(claim: dict[str, Any]) -> None:
+    assert not audit(transformer(DEEPNORM, deepnorm), (2, 4), measures=False, **claim).faults
+    (fault,) = audit(transformer(replace(DEEPNORM, eps=20.0), deepnorm), (2, 4), measures=False, **claim).faults
+    assert (fault.kind, fault.roles) == ("epsilon", ("post",)) and "epsilon, about 2e+01," in fault.what
+    assert len(fault.where) == 7 and all("norm" in name for name in fault.where)
+    slight = audit(transformer(replace(DEEPNORM, eps=0.5), deepnorm), (2, 4), measures=False, **claim).faults
+    assert [fault.kind for fault in slight] == ["epsilon"] * bool(claim)
+
+
 class Looped(nn.Module):
     """One pre-norm layer, run several times."""
 
