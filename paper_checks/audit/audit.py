@@ -33,7 +33,7 @@ from paper_checks.audit.inputs import Inputs, given, guess, line_of
 from paper_checks.audit.laws import shape_of_draws
 from paper_checks.audit.look import Built, Sublayer, look
 from paper_checks.audit.text import show, times, title
-from paper_checks.audit.updates import as_config, measured, predicted, task_of
+from paper_checks.audit.updates import as_config, measured, of_few_tokens, predicted, task_of
 from paper_checks.recipes.catalogue import RECIPES
 from paper_checks.system.page import Page
 from sims.cluster import as_they_end
@@ -431,6 +431,10 @@ def _built(build: Build, num_layers: int, seed: int) -> nn.Module:
             raise ValueError(f"the builder failed at {num_layers} layers: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned something of type {type(module).__name__}, no torch.nn.Module")
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ValueError(
+            f"the parameters of {type(module).__name__} are on the meta device: it must be built with values"
+        )
     if not callable(module.forward):
         raise ValueError(f"{type(module).__name__}.forward is of type {type(module.forward).__name__}, no function")
     return module
@@ -584,12 +588,16 @@ def _far(
 ) -> tuple[dict[int, dict[str, Mapping[str, float]]], list[str]]:
     """The update beside that at the shallowest depth, as it is and as it should be; and the ratio of the two. With it,
     in words, why there is no prediction at some numbers of layers."""
-    task = task_of(depths[-1].built)
+    whole = task_of(depths[-1].built)
+    task = of_few_tokens(whole)
     wrong = {(fault.side, fault.role) for fault in findings.faults}
     found: dict[int, dict[str, Mapping[str, float]]] = {}
     missing: dict[str, list[str]] = {}
     done = len(depths)
+    start = rows[0]
     try:
+        if task is not whole:
+            start = predicted(as_config(depths[0].built), task, optimizer)
         first = predicted(_asked_config(depths, claimed, findings, wrong, depths[0].asked), task, optimizer)
     except (ValueError, ArithmeticError) as error:
         return {}, [f"there is no prediction of {claimed.name}: {_in_words(error)}"]
@@ -607,21 +615,27 @@ def _far(
             continue
         done += 2
         advance("predicting", done, len(depths) + 2 * len(numbers))
-        is_ = {role: value / rows[0][role] for role, value in as_it_is.items() if rows[0].get(role)}
+        is_ = {role: value / start[role] for role, value in as_it_is.items() if start.get(role)}
         should = {role: value / first[role] for role, value in mended.items() if first.get(role)}
         ratio = {
-            role: is_[role] * rows[0][role] / (value * first[role])
+            role: is_[role] * start[role] / (value * first[role])
             for role, value in should.items()
             if value and is_.get(role)
         }
         found[number] = {"as_it_is": is_, "as_it_should_be": should, "ratio": ratio}
-    return found, [f"at {' and '.join(where)} layers {reason}" for reason, where in missing.items()]
+    told = [f"at {' and '.join(where)} layers {reason}" for reason, where in missing.items()]
+    if found and task is not whole:
+        told.append(
+            f"what is predicted of more than {depths[-1].asked} layers is of {task.num_tokens} of the "
+            f"{whole.num_tokens} tokens"
+        )
+    return found, told
 
 
 def _in_words(error: Exception) -> str:
     """Why there is no prediction: numerical failures, whatever they are called, are numbers that left the floats."""
     is_numerical = isinstance(error, (ArithmeticError, np.linalg.LinAlgError))
-    return "the numbers on the way are beyond the floats" if is_numerical else str(error)
+    return "numbers overflow on the way" if is_numerical else str(error)
 
 
 def _explodes(depths: Sequence[Depth], numbers: Sequence[int]) -> Iterator[str]:
@@ -811,23 +825,31 @@ def _outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterato
     off = [f"{role} {is_:.3g} beside {told:.3g}" for role, (is_, told) in missed.items()]
     known = {
         "layers that share their matrices": bool(built.shared),
-        "what was not read of it, which remarks name": bool(built.unread),
+        "the parts that other remarks say were not read": bool(built.unread),
         "long skips": bool(built.long_skips),
         "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),
-        "an activation that is none it knows": any(sub.kind == "ffn" and not sub.activation for sub in built.sublayers),
+        "an activation that it does not know": any(sub.kind == "ffn" and not sub.activation for sub in built.sublayers),
     }
-    out = [text for text, is_there in known.items() if is_there] or ["the width, and what else is not known"]
+    out = [text for text, is_there in known.items() if is_there]
+    why = (
+        f"The prediction leaves out {' and '.join(out)}"
+        if out
+        else "The prediction leaves out that the width is finite, and nothing else that is known"
+    )
+    ratios = [max(is_ / told, told / is_) for is_, told in missed.values()]
+    rest = "" if max(ratios) < _USELESS else ", and no prediction of it at any depth"
     yield (
         f"at {depth.asked} layers what is measured is not what is predicted "
-        f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}), so trust what is measured. The prediction leaves out "
-        f"{' and '.join(out)}"
+        f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}), so trust what is measured{rest}. {why}"
     )
 
 
+_USELESS = 3.0
+"""A factor between what is predicted and what is measured."""
 _ALIKE = 0.1
 """Relative: growths that differ by less are alike."""
 
-_NO_FURTHER = "here that moves the model no further, but laws of depth are derived of independent layers"
+_NO_FURTHER = "that moves the model no further here, but laws of depth assume layers that are drawn independently"
 
 
 def _with_why(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,6 +52,10 @@ _WRITTEN_BY |= {f"cross_{role}": ("cross_v", "cross_out") for role in "qk"}
 keys the values, whose scale is that of the branch as well (Hugging Face's CLIP has it there)."""
 _WRITES = {"v": ("out",), "cross_v": ("cross_out",), "fc1": ("fc2",), "fc3": ("fc2",)}
 """By role, the matrix that writes to the stream what it made; of queries and keys all that do."""
+_MOST_GROWTH = 0.2
+"""By how many percent what a norm gives grows where it is given one percent more, which no epsilon of use makes."""
+_OF_ANY_BASE = ("completep",)
+"""Schemes whose branch weight is one over the number of layers times that of a base model, of any depth."""
 _START = 8
 """Entries of a matrix by which its copies are looked for."""
 _UNLIKELY = 1e-9
@@ -124,11 +129,16 @@ def _as_one(faults: Sequence[Fault]) -> Fault:
         return " ".join(filter(None, (fault.side if len(sides) > 1 else "", fault.role if len(roles) > 1 else "")))
 
     names = _and([str(role) for role in roles])
-    lines = []
+    lines: list[str] = []
     for side in sides:
-        own = dict.fromkeys(line for fault in faults if fault.side == side for line in fault.fix.splitlines())
-        loop_first = sorted(own, key=lambda line: not line.startswith(("for ", " ")))
-        lines += ([f"# {side}"] if len(sides) > 1 else []) + loop_first
+        lines += [f"# {side}"] if len(sides) > 1 else []
+        blocks: dict[str, dict[str, None]] = {}  # what is indented, under the line before it
+        for fault in (fault for fault in faults if fault.side == side):
+            head = ""
+            for line in fault.fix.splitlines():
+                head = head if line.startswith(" ") else line
+                blocks.setdefault(head, {}).update({} if head is line else {line: None})
+        lines += [line for head, body in blocks.items() for line in (head, *body)]
     of_all = dict.fromkeys(line for line in lines if line.startswith("depthlaw."))  # what does all at once comes last
     return replace(
         first,
@@ -255,12 +265,13 @@ class _Comparison:
                 "x = x + branch(x)",
                 side=side,
             )
-        self.remarks += last.long_skips
+        self.remarks += [*last.long_skips, *last.joined]
         self._tell_of_frozen(last)
         yield from self._copies(last)
         yield from self._dead(last)
         yield from self._not_finite()
         yield from self._lonely_laws()
+        yield from self._first_layer()
         yield from self._odd_layers()
         yield from self._not_normalising()
 
@@ -270,9 +281,23 @@ class _Comparison:
         return next((depth.built.serial for depth in reversed(self.depths) if depth.built.serial), {})
 
     def _depth(self) -> Iterator[Fault]:
-        wrong = [depth for depth in self.depths if any(count != depth.asked for count in depth.counts.values())]
-        if not wrong:
+        last = self.depths[-1].built
+        stacks = {block[0] for w in last.weights if (block := _block_of(w.name))}
+        run = {_block_of(name) for name in last.flow.parameters}
+        blocks = {name: _block_of(name) for name in last.unused}
+        if idle := [name for name, block in blocks.items() if block and block[0] in stacks and block not in run]:
+            yield Fault(
+                "depth-ignored",
+                "The module has layers that it does not run.",
+                tuple(idle),
+                "parameters of which nothing that it gives depends",
+                "each layer in its place",
+                "for layer in layers: x = layer(x)  # each of them",
+            )
             return
+        wrong = [depth for depth in self.depths if any(count != depth.asked for count in depth.counts.values())]
+        if not wrong or last.joined or all(_num_blocks(depth.built) == depth.asked for depth in self.depths):
+            return  # of layers without attention there are as many as were asked for, by their names
         text = ", ".join(f"{depth.asked}: {'+'.join(map(str, depth.counts.values()))}" for depth in self.depths)
         halves = all(all(2 * count == depth.asked for count in depth.counts.values()) for depth in self.depths)
         doubles = all(all(count == 2 * depth.asked for count in depth.counts.values()) for depth in self.depths)
@@ -293,7 +318,9 @@ class _Comparison:
         frozen = _distinct(w.name for w in built.weights if not w.parameter.requires_grad)
         number = len(_distinct(w.name for w in built.weights))
         if len(frozen) == number:
-            self.remarks.append("no matrix of a branch is trained (requires_grad is False), so none has an update")
+            self.remarks.append(
+                "the matrices of branches are not trained (requires_grad is False): they have no update"
+            )
         elif frozen:
             patterns = _few(_distinct(map(pattern_of, frozen)))
             self.remarks.append(f"{len(frozen)} of {number} matrices of branches are not trained: {patterns}")
@@ -363,13 +390,15 @@ class _Comparison:
         return f'depthlaw.initialise(model, {word}="{self.claimed.name}", optimizer="{self.claimed.optimizer}")'
 
     def _dead(self, built: Built) -> Iterator[Fault]:
-        dead, still = [], []
+        dead, unfed, still = [], [], []
         for sublayer in built.sublayers:
             outs = [w for w in sublayer.weights if w.role in ("out", "cross_out", "fc2")]
             has_zero = bool(outs) and all(not w.parameter.any() for w in outs)
             inner = [w for w in sublayer.weights if w.role in ("v", "cross_v", "fc1")]
             has_zero_inside = bool(inner) and all(not w.of(w.parameter).any() for w in inner)
             is_off = sublayer.branch_weight == 0
+            if sublayer.input_rms == 0 and "fc3" in sublayer.roles:
+                unfed += [w.name for w in sublayer.weights]
             if (is_off and (sublayer.trained is None or has_zero)) or (has_zero and has_zero_inside):
                 dead += [w.name for w in sublayer.weights]
             elif is_off or has_zero:
@@ -382,6 +411,15 @@ class _Comparison:
                 "0 in two of branch weight, output matrix and the one before it, or in a fixed branch weight",
                 "at most one of them 0",
                 "nn.init.xavier_uniform_(branch.output.weight)  # or a branch weight other than 0",
+            )
+        if unfed:
+            yield Fault(
+                "dead-branch",
+                "A gated FFN is given zeros alone, so that neither it nor what gives them ever gets a gradient.",
+                _distinct(unfed),
+                "root mean square 0, of what the branch is given, as behind a norm whose gain is 0",
+                "root mean square 1",
+                "nn.init.ones_(norm.weight)",
             )
         if still:
             self.remarks.append(f"{len(still)} of {len(built.sublayers)} sublayers are the identity at the start")
@@ -487,31 +525,34 @@ class _Comparison:
         elsewhere in a part of the stack, a first layer behind an embedding's norm. So may norms of queries and keys,
         which one kind of attention may have, and the norm behind the last sublayer.
         """
-        if self.claimed is not None:
+        if self.claimed is not None or self._serial:
             return
         last = self.depths[-1]
         for side in last.built.sides:
             for key, group in _siblings(last.built, side).items():
                 for place in ("pre", "inner", "branch", "post"):
                     odd = self._odd_one(side, key, lambda sub, at=place: 1.0 + (at in sub.norms))
-                    if odd and not (place == "post" and odd[-1][1] is last.built.sides[side][-1]):
-                        yield self._odd_norm(odd, place)
+                    if odd and not (place == "post" and odd[-1].sub is last.built.sides[side][-1]):
+                        yield self._odd_norm(odd, odd[-1].rest[0], place)
+                        break
+                else:
+                    if odd := self._odd_one(side, key, lambda sub: 1.0 + (sub.input_growth > _MOST_GROWTH)):
+                        yield from self._odd_epsilon(odd)
                 for name, of in (("residual", _share_of_stream), ("branch", lambda sub: sub.branch_weight)):
-                    if not (odd := self._odd_one(side, key, of)):
-                        continue
-                    rest, weight = next(sub for sub in group if sub is not odd[-1][1]), f"{name}_weight"
-                    if not _is_near(getattr(odd[-1][1], weight), getattr(rest, weight), _NEAR):
+                    if last.built.long_skips or not (odd := self._odd_one(side, key, of)):
+                        continue  # an earlier value of the stream may come in where it is another
+                    rest, weight = odd[-1].rest[0], f"{name}_weight"
+                    if not _is_near(getattr(odd[-1].sub, weight), getattr(rest, weight), _NEAR):
                         yield self._odd_weight(odd, rest, weight)
                         break
                 for role in group[0].roles:
                     scatter = _scatter_of(group[0], role)
                     if odd := self._odd_one(side, key, lambda sub, of=role: _std_of(sub, of), scatter):
-                        rest = [_std_of(sub, role) for sub in group if sub is not odd[-1][1]]
-                        yield self._odd_std(odd, role, sum(rest) / len(rest))
+                        yield self._odd_std(odd, role)
 
     def _odd_one(
         self, side: str, key: Siblings, value: Callable[[Sublayer], float], share: float = _NEAR
-    ) -> list[tuple[int, Sublayer]]:
+    ) -> list[_Odd]:
         """The sublayer of a group whose value differs from all others', which are alike, with the number of layers;
         that of the deepest model comes last. Empty where none does, or it is the first, or it follows a rule. share:
         relative, what is alike; a difference is several times that.
@@ -520,7 +561,7 @@ class _Comparison:
         is early by a rule, such as every fourth layer: where too few of them were built to tell, twice as many are.
         """
         by_depth = {depth.counts[side]: _siblings(depth.built, side).get(key, []) for depth in self.depths}
-        *shallower, (number, group) = by_depth.items()
+        *shallower, (_, group) = by_depth.items()
         found = _apart([value(sub) for sub in group], share)
         others = [_apart([value(sub) for sub in own], share) for _, own in shallower if len(own) > 2]
         if len(group) < _FEWEST_SIBLINGS or len(found) != 1 or found[0] == 0 or any(len(own) > 1 for own in others):
@@ -541,65 +582,129 @@ class _Comparison:
             if len(own) <= len(group) or len(_apart([value(sub) for sub in own], share)) > 1:
                 return []
         wanted = next(value(sub) for sub in group if sub is not odd)
-        before = [
-            (count, [sub for sub in own if not _is_near(value(sub), wanted, max(_CLEAR, 2 * share))])
-            for count, own in shallower
-        ]
-        alike = [(count, own[0]) for count, own in before if len(own) == 1 < len(by_depth[count])]
-        return [*alike, (number, odd)]
+        told = []
+        for count, own in by_depth.items():
+            middle = sorted(map(value, own))[len(own) // 2] if len(own) > 2 else wanted
+            off = [sub for sub in own if not _is_near(value(sub), middle, max(_CLEAR, 2 * share))]
+            if len(off) == 1 < len(own):
+                told.append(_Odd(count, off[0], [sub for sub in own if sub is not off[0]]))
+        return told
 
-    def _odd_norm(self, odd: Sequence[tuple[int, Sublayer]], place: str) -> Fault:
-        last = odd[-1][1]
+    def _odd_norm(self, odd: Sequence[_Odd], rest: Sublayer, place: str) -> Fault:
+        last = odd[-1].sub
         is_missing = place not in last.norms
-        others = last.norms ^ {place}
+        verb = "is missing" if is_missing else "stands"
+        where = f"{_odd_text(odd)} alone, in its {last.kind} sublayer"
+        is_one = len(last.norms ^ rest.norms) == 1
+        fix = _norm_fix(place, is_missing=is_missing) if is_one else _sum("", "", rest.norms)
         return Fault(
             "norms",
-            f"A norm {_place_text(place)} {'is missing' if is_missing else 'stands'} in {_odd_text(odd)} alone, in its "
-            f"{last.kind} sublayer.",
-            _distinct([w.name for _, sub in odd for w in sub.weights]),
-            f"norms {_set_text(last.norms)}",
-            f"norms {_set_text(others)}, as in all other layers",
-            _norm_fix(place, is_missing=is_missing),
+            f"A norm {_place_text(place)} {verb} in {where}." if is_one else f"Norms stand at other places in {where}.",
+            _distinct([w.name for at in odd for w in at.sub.weights]),
+            _set_text(last.norms),
+            f"{_set_text(rest.norms)}, as in all other layers",
+            f"{fix}  # in {_odd_text(odd)} alone",
             roles=(place,),
             side=last.side,
         )
 
-    def _odd_weight(self, odd: Sequence[tuple[int, Sublayer]], rest: Sublayer, weight: str) -> Fault:
-        last, word = odd[-1][1], weight.replace("_", " ")
+    def _odd_epsilon(self, odd: Sequence[_Odd]) -> Iterator[Fault]:
+        last = odd[-1].sub
+        eps, moment = last.epsilon("pre")
+        if not math.isfinite(eps):
+            return
+        fault = self._epsilon_fault("pre", [(self.depths[-1], last)], [(self.depths[-1], last)])
+        yield replace(
+            fault,
+            what=f"The norm before the {last.kind} sublayer of {_odd_text(odd)} has another epsilon than all others: "
+            f"about {eps:.1g}, beside a second moment of the stream of {moment:.1g}.",
+            fix=f"{fault.fix.partition('  #')[0]}  # in {_odd_text(odd)} alone",
+        )
+
+    def _odd_weight(self, odd: Sequence[_Odd], rest: Sublayer, weight: str) -> Fault:
+        last, word = odd[-1].sub, weight.replace("_", " ")
         stream, branch = ("" if of == 1 else f"{of:.6g} * " for of in (rest.residual_weight, rest.branch_weight))
+        is_trained = weight == "branch_weight" and last.branch_parameter is not None
         return Fault(
             weight.replace("_", "-"),
             f"The {word} in {_odd_text(odd)} is another than in all other layers.",
-            _distinct([w.name for _, sub in odd for w in sub.weights]),
+            _distinct([str(at.sub.branch_parameter) for at in odd])
+            if is_trained
+            else _distinct([w.name for at in odd for w in at.sub.weights]),
             f"{word} {getattr(last, weight):.4g}",
             f"{word} {getattr(rest, weight):.4g}, as in all other layers",
-            _sum(stream, branch, rest.norms),
+            f'torch.nn.init.constant_(model.get_parameter("{last.branch_parameter}"), {rest.branch_weight:.6g})'
+            if is_trained
+            else f"{_sum(stream, branch, rest.norms)}  # in {_odd_text(odd)} alone",
             side=last.side,
         )
 
-    def _odd_std(self, odd: Sequence[tuple[int, Sublayer]], role: str, asked: float) -> Fault:
-        last, built = odd[-1][1], self.depths[-1].built
-        call, std = "torch.nn.init.normal_(model.get_parameter({}){}, std={})", f"{asked:.4g}"
-        own = [(number, sub.layer, w.name, _rows_text(w) or "") for number, sub in odd for w in sub.roles[role]]
-        count = _count_name(built, last.side)
-        if len({layer for _, layer, *_ in own}) == 1:
-            each = dict.fromkeys(f"    {call.format(f'{chr(34)}{name}{chr(34)}', rows, std)}" for *_, name, rows in own)
-            lines = [f"if {count} >= {last.layer}:", *each]
+    def _odd_std(self, odd: Sequence[_Odd], role: str) -> Fault:
+        last, built = odd[-1].sub, self.depths[-1].built
+        asked = {at.number: sum(_std_of(sub, role) for sub in at.rest) / len(at.rest) for at in odd}
+        wanted = asked[odd[-1].number]
+        off = [w for w in last.roles[role] if not _is_near(w.std, wanted, _CLEAR)]  # of experts, perhaps one
+        experts = {w.expert for w in off or last.roles[role]}
+        own = {
+            at.number: [(w.name, _rows_text(w) or "", at.sub.layer) for w in at.sub.roles[role] if w.expert in experts]
+            for at in odd
+        }
+        call, count = "torch.nn.init.normal_(model.get_parameter({}){}, std={})", _count_name(built, last.side)
+        if {at.sub.layer for at in odd} == {last.layer} and all(_is_near(of, wanted, SMALL) for of in asked.values()):
+            each = [call.format(f'"{name}"', rows, f"{wanted:.4g}") for name, rows, _ in own[odd[-1].number]]
+            lines = [f"if {count} >= {last.layer}:", *(f"    {line}" for line in each)]
         else:
-            by_number = {
-                number: [(name, rows, layer, std) for at, layer, name, rows in own if at == number] for number, _ in odd
-            }
-            lines = [_of_layers(call, those, None, (count, number)) for number, those in by_number.items()]
+            lines = [
+                _of_layers(call, [(*at, f"{asked[number]:.4g}") for at in those], None, (count, number))
+                for number, those in own.items()
+            ]
         return Fault(
             "init-law",
             f"The {role} matrices of {_odd_text(odd)} start at another scale than all others.",
-            _distinct([name for _, _, name, _ in own]),
-            f"std {_std_of(last, role):.3g}",
-            f"std {asked:.3g}, as in all other layers",
+            _distinct([name for those in own.values() for name, *_ in those]),
+            f"std {_mean_std(off or last.roles[role]):.3g}",
+            f"std {wanted:.3g}, as in all other layers",
             "\n".join(lines),
             roles=(role,),
             side=last.side,
         )
+
+    def _first_layer(self) -> Iterator[Fault]:
+        """The first layer without the law of depth that all others have, as of a loop that begins at the second."""
+        if self.claimed is not None:
+            return
+        for (side, role), points in self._points().items():
+            first, rest = ([p for p in points if (p.layer == 1) is is_first] for is_first in (True, False))
+            if not rest or not all(point.std > 0 for point in points) or len({p.num_layers for p in rest}) < 2:
+                continue
+            law, own = fit(rest, lambda point: point.std), fit(first, lambda point: point.std)
+            off = [abs(math.log(point.std / law.at(point.num_layers, 1))) for point in first if point.num_layers > 1]
+            if (
+                law.has_power
+                and not law.has_layer_power
+                and own.is_flat
+                and off[-1] > _CLEAR
+                and law.misfit > _UNLIKELY
+            ):
+                self.laws[side, role] = law
+                of_number, _ = law.simple_powers
+                called = _count_name(self.depths[-1].built, side)
+                constant = _mean_ratio([replace(p, asked=p.num_layers**of_number) for p in rest])
+                std = f"{constant:.4g} * {called}**{of_number:.3g}"
+                rows = {p.name: p.rows for p in first if p.rows is not None}
+                yield Fault(
+                    "init-law",
+                    f"The {role} matrices of the first layer start without the law of depth that all others follow.",
+                    _distinct([point.name for point in first]),
+                    f"std {own.text} in the first layer, {law.text} in the others",
+                    f"std {law.text}",
+                    "\n".join(
+                        f'torch.nn.init.normal_(model.get_parameter("{name}"){at}, std={std})'
+                        for name, at in rows.items()
+                    ),
+                    roles=(role,),
+                    side=side,
+                )
 
     def _all_laws(self) -> dict[tuple[str, str], Law]:
         found: dict[tuple[str, str], Law] = {}
@@ -624,7 +729,8 @@ class _Comparison:
         for factor, roles in self.cut.items():
             text = ", ".join(dict.fromkeys(roles))
             cut = "draws that are cut at two or three standard deviations and draws that are not"
-            self.remarks.append(f"{text} start at {factor} times {self.name}'s scale, the factor between {cut}")
+            verb = "starts" if len(set(roles)) == 1 else "start"
+            self.remarks.append(f"{text} {verb} at {factor} times {self.name}'s scale, the factor between {cut}")
         yield from self._ends()
         yield from self._biases()
 
@@ -683,8 +789,8 @@ class _Comparison:
                     f"A norm {_place_text(place)} is {word} in {which} {kinds} sublayer"
                     + ("." if every else f": {_layers_text({p.layer for p in own})} of {deepest.asked}."),
                     _distinct([w.name for p in own for w in p.built.weights]),
-                    f"norms {_set_text(pair.built.norms)}",
-                    f"norms {_set_text(pair.places)}",
+                    _set_text(pair.built.norms),
+                    _set_text(pair.places),
                     self._sum_fix(deepest, pair)
                     if place in ("pre", "branch", "post")
                     else _norm_fix(place, is_missing=word == "missing"),
@@ -747,7 +853,11 @@ class _Comparison:
                 if pair.asked.has_layer_scale != (pair.built.trained == "vector")
                 or pair.asked.trains_branch_weight != (pair.built.trained == "scalar")
             ]
-            if wrong:
+            if wrong and self._is_of_another_base(own):
+                self._remark(
+                    f"the branch weight is {self.name}'s times the number of layers of a base model, which is yours"
+                )
+            elif wrong:
                 depth, pair = wrong[-1]
                 yield Fault(
                     "branch-weight",
@@ -783,6 +893,16 @@ class _Comparison:
                     else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)",
                     side=side,
                 )
+
+    def _is_of_another_base(self, own: Sequence[tuple[Depth, Pair]]) -> bool:
+        """Whether branch weights are those of the scheme but for the depth of the model that was tuned, where the
+        scheme leaves that open."""
+        factors = [pair.built.branch_weight / pair.asked.branch_weight for _, pair in own if pair.asked.branch_weight]
+        return (
+            self.name in _OF_ANY_BASE
+            and len(self.depths) > 1
+            and all(_is_near(of, factors[0], _NEAR) for of in factors)
+        )
 
     def _law(self, weight: str, depth: Depth, side: str, role: str = "") -> str | None:
         """Python of what is asked for, in the number of layers; None where there is no formula."""
@@ -1135,6 +1255,10 @@ class _Comparison:
             return
         ratio = fit(points, lambda point: point.std / point.asked)
         law, asked = self.laws[key], self.asked_laws[key]
+        is_off = not ratio.is_flat or ratio.misfit < _UNLIKELY
+        if is_off and asked.has_layer_power and _counted_otherwise(points):
+            yield self._init_fault(key, points, "init-law", self._law_text(role, points, law, asked, ratio))
+            return
         if ratio.misfit < _UNLIKELY and (odd := _odd(points, is_few=not ratio.is_flat)):
             yield self._odd_fault(key, points, odd)
             return
@@ -1162,9 +1286,9 @@ class _Comparison:
             return
         if self.claimed.is_absolute:
             factor = _mean_ratio(points)
-            is_cut = any(abs(abs(math.log(factor)) + math.log(cut)) < error for cut in _CUTS[1:])
-            if abs(math.log(factor)) > error and is_cut:
-                self.cut.setdefault(f"{factor:.2g}", []).append(role)
+            is_cut = (cut for cut in _CUTS[1:] if abs(abs(math.log(factor)) + math.log(cut)) < error)
+            if abs(math.log(factor)) > error and (cut := next(is_cut, None)) is not None:
+                self.cut.setdefault(f"{1 / cut if factor > 1 else cut:.3g}", []).append(role)
             elif abs(math.log(factor)) > error:
                 share = _share_of_layers(factor, asked.power)
                 of = f", that of {share} as many layers" if share else ""
@@ -1254,7 +1378,7 @@ class _Comparison:
         """Of some layers whose matrices start at another scale than the rest's."""
         centre = _middle(points)
         layers = dict.fromkeys(f"layer {p.layer} of {p.num_layers}" for p in odd)
-        what = f"Some {key[1]} matrices start at another scale than the rest: {_few(list(layers))}."
+        what = f"Some {key[1]} matrices start at another scale than the rest: {_few(list(layers))}".rstrip(".") + "."
         fault = self._init_fault(key, odd, "init-law", what)
         found = dict.fromkeys(f"std {p.std:.3g} at layer {p.layer} of {p.num_layers}" for p in odd)
         asked = dict.fromkeys(f"{p.asked * centre:.3g} at layer {p.layer} of {p.num_layers}" for p in odd)
@@ -1403,6 +1527,23 @@ Siblings = tuple[object, ...]
 """What sublayers that are beside one another have in common: their kind, and the sizes of their matrices."""
 
 
+def _block_of(name: str) -> tuple[str, str] | None:
+    """The stack and the block of a parameter, by the first number in its name.
+
+    >>> from paper_checks.audit.compare import _block_of
+    >>> _block_of("h.3.experts.0.up"), _block_of("head.weight")
+    (('h.', '3'), None)
+    """
+    found = re.match(r"(.*?)(?<![^.])(\d+)\.", name)
+    return None if found is None else (found[1], found[2])
+
+
+def _num_blocks(built: Built) -> int:
+    """Of the stack that has most, by the names of matrices."""
+    blocks = {block for weight in built.weights if (block := _block_of(weight.name))}
+    return max(Counter(stack for stack, _ in blocks).values(), default=0)
+
+
 def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
     groups: dict[Siblings, list[Sublayer]] = {}
     for sub in built.sides.get(side, ()):
@@ -1410,10 +1551,18 @@ def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
     return groups
 
 
-def _odd_text(odd: Sequence[tuple[int, Sublayer]]) -> str:
+class _Odd(NamedTuple):
+    """A sublayer that is unlike the rest of its group, of the model of a number of layers."""
+
+    number: int
+    sub: Sublayer
+    rest: Sequence[Sublayer]
+
+
+def _odd_text(odd: Sequence[_Odd]) -> str:
     """Which layer it is, of the deepest model and of shallower ones."""
-    *before, last = (f"{sub.layer} of {number}" for number, sub in odd)
-    return f"layer {last}" + (f" (and {', '.join(before)})" if len({sub.layer for _, sub in odd}) > 1 else "")
+    *before, last = (f"{at.sub.layer} of {at.number}" for at in odd)
+    return f"layer {last}" + (f" (and {', '.join(before)})" if len({at.sub.layer for at in odd}) > 1 else "")
 
 
 def _apart(values: Sequence[float], share: float) -> list[int]:
@@ -1434,7 +1583,10 @@ def _share_of_stream(sub: Sublayer) -> float:
 
 
 def _std_of(sub: Sublayer, role: str) -> float:
-    own = sub.roles.get(role, [])
+    return _mean_std(sub.roles.get(role, []))
+
+
+def _mean_std(own: Sequence[Weight]) -> float:
     return math.sqrt(sum(w.std**2 for w in own) / len(own)) if own else 0.0
 
 
@@ -1680,8 +1832,9 @@ def _by_depth(values: Iterable[tuple[Depth, float]]) -> str:
     for asked, numbers in by_depth.items():
         first, last = numbers[0], numbers[-1]
         text = f"{first:.4g}" if max(numbers) - min(numbers) <= 1e-3 * abs(first) else f"{first:.4g} to {last:.4g}"
-        parts.append(f"{text} at {asked} layers")
-    return ", ".join(parts)
+        parts.append((text, f"{text} at {asked} layers"))
+    is_one = len(parts) > 1 and len({text for text, _ in parts}) == 1
+    return f"{parts[0][0]} at every depth" if is_one else ", ".join(at_depth for _, at_depth in parts)
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
@@ -1741,7 +1894,7 @@ def _place_text(place: str) -> str:
 
 
 def _set_text(norms: Collection[str]) -> str:
-    return ", ".join(place for place in PLACES if place in norms) or "nowhere"
+    return f"norms {', '.join(place for place in PLACES if place in norms)}" if norms else "no norm"
 
 
 def _layers_text(numbers: Collection[int]) -> str:

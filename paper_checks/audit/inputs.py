@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -163,6 +163,8 @@ def _by_nesting(answer: Any) -> Iterator[Tensor]:
     if isinstance(answer, Tensor):
         yield answer
     is_list = isinstance(answer, (list, tuple))
+    if is_dataclass(answer) and not isinstance(answer, Mapping):
+        answer = {field.name: getattr(answer, field.name) for field in fields(answer)}
     values = [*answer.values()] if isinstance(answer, Mapping) else [*answer] if is_list else []
     values = values[::-1] if isinstance(answer, list) else values
     yield from (value for value in values if isinstance(value, Tensor))

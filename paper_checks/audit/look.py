@@ -115,7 +115,8 @@ class Built:
     matrix that each belongs to.
     unused: names of parameters that the pass did not use. tied: names of embeddings that are the head as well.
     long_skips: a line for each kind of skip that goes round more than one sublayer; the sublayers are read without
-    these. unread: what could not be read, a line each. start_value: the stream before the first sublayer.
+    these; joined: a line for each that is put beside the later value instead of added to it. unread: what could not be
+    read, a line each. start_value: the stream before the first sublayer.
     starts_normed: sides on whose stream a norm stands before the first sublayer. serial: by side, the matrices that
     stand on the stream itself, with no residual connection round them.
     """
@@ -134,6 +135,7 @@ class Built:
     unused: Sequence[str] = ()
     tied: Sequence[str] = ()
     long_skips: Sequence[str] = ()
+    joined: Sequence[str] = ()
     starts_normed: frozenset[str] = frozenset()
     serial: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -223,6 +225,7 @@ class _Look:
         self.long_skips: list[str] = []
         self.starts_normed: set[str] = set()
         self.serial: dict[str, list[str]] = {}
+        self.joined: list[str] = []
         self.told: set[str] = set()
         self.left_out: set[Node] = set()
         data = {
@@ -256,7 +259,8 @@ class _Look:
             reason = self.unread[0] if self.unread else "nothing in it is added to what it was made of, as in x + F(x)"
             reason = reason if len(self.starts) > 1 else reason.removeprefix("encoder: ")
             raise ValueError(f"{type(self.module).__name__} has no residual stream that can be read: {reason}")
-        if len(self.starts) > 1 and not any(sub.kind == "cross" for sub in sides.get("decoder", ())):
+        has_cross = any(sub.kind == "cross" for sub in sides.get("decoder", ()))
+        if len(self.starts) > 1 and not has_cross and not self.serial:
             self.unread.append(
                 f"{' and '.join(self.starts)} go through towers that meet at the end: audit each tower by itself"
             )
@@ -285,6 +289,7 @@ class _Look:
             unused=[name for name, _ in self.module.named_parameters() if name not in self.flow.parameters],
             tied=rest.tied,
             long_skips=list(dict.fromkeys(self.long_skips)),
+            joined=self.joined,
             starts_normed=frozenset(self.starts_normed),
             serial=self.serial,
         )
@@ -545,11 +550,23 @@ class _Look:
             parts = [part for place, part in enumerate(serial) if any(attends[place:])]
             self.left_out.update(node for part in parts for node in part.inside)
             return
+        if any(self._joins(node, shape_of(serial[0].start)[-1]) for node in inside):
+            self.joined.append(
+                f"{side}: {where} an earlier value of the stream is put beside a later one, as in a U-Net; what lies "
+                "between the two is not read"
+            )
+            return
         self.serial.setdefault(side, []).extend(names)
         what = "an attention" if has_attention else "matrices"
         self.unread.append(
             f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"
         )
+
+    def _joins(self, node: Node, width: int) -> bool:
+        """Whether values as wide as the stream are put side by side."""
+        active = [operand for operand, _ in self.flow.active_edges(node) if operand is not None]
+        shapes = [shape_of(operand)[-1:] for operand in active]
+        return is_a(node, ("CatBackward",)) and shapes == [(width,)] * 2 and shape_of(node)[-1:] == (2 * width,)
 
     # ------------------------------------------------------------ one sublayer
 

@@ -254,13 +254,13 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
     number = max(audit.far, default=0)
     if audit.claimed is not None and number:
         is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
-        beside = "" if _has_copies(audit) else f", beside the {times(is_)} of the model as it is"
+        beside = "" if _has_copies(audit) else f"; that of the model as it is, {times(is_)}"
         if 1 + _GROWS < mended <= is_:  # where it grows faster, a remark says so
             yield (
-                f"With every fault mended, the update of all branch matrices under {audit.optimizer} still grows as "
-                f"{audit.claimed.name}'s: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
+                f"Even with every fault mended, the update of all branch matrices grows under {audit.optimizer}, as "
+                f"{audit.claimed.name}'s does: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
             ), None  # fmt: skip
-    elif exponent is not None and exponent > _GROWS:
+    elif exponent is not None and exponent > _GROWS and not audit.faults:
         yield (
             f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
             "may still need another learning rate at another depth."

@@ -603,7 +603,8 @@ class Walk:
         gradient: Gradient | None = Gradient(at_end).settled()
         self._counts = linear, root
         for side in reversed(range(len(passages))):
-            assert gradient is not None
+            if gradient is None:
+                raise ValueError("the decoder reads nothing of the encoder, which has no gradient")
             gradient = self._backward(side, passages[side], gradient, advance)
 
     def _forward(

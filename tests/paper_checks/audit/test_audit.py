@@ -30,15 +30,17 @@ from tests.paper_checks.audit.gallery import (
     DEEPNORM,
     GAINED,
     GPT_2,
+    LLAMA,
     TWINS,
     deepnorm,
+    flat,
     gpt_2,
     only,
     two_gains,
     two_sides,
     xavier_scaled,
 )
-from tests.paper_checks.audit.transformer import At, Sublayer, everywhere, transformer
+from tests.paper_checks.audit.transformer import At, FeedForward, Shape, Sublayer, everywhere, transformer
 from theory.schemes import SCHEMES
 
 MODELS = """
@@ -886,7 +888,7 @@ def test_of_copies_nothing_is_said_that_holds_of_independent_layers(monkeypatch:
     (fault,) = answer.faults
     assert "that of independent layers would be" in fault.why and " at 40" not in fault.why
     text = " ".join(str(answer).split())
-    assert "With every fault mended" in text and "the model as it is" not in text
+    assert "Even with every fault mended" in text and "the model as it is" not in text
     model = import_module("audited_models").build(2)
     with torch.no_grad():
         model.layers[1].linear1.weight.mul_(0.1)
@@ -1030,7 +1032,7 @@ def test_what_is_not_trained_is_told() -> None:
         return model
 
     answer = audit(lambda n: build(n, "blocks"), (2, 4), num_seeds=2)
-    assert any("no matrix of a branch is trained" in remark for remark in answer.findings.remarks)
+    assert any("the matrices of branches are not trained" in remark for remark in answer.findings.remarks)
     assert "the line update" not in " ".join(str(answer).split())
     some = audit(lambda n: build(n, "up_proj"), (2, 4), measures=False).findings.remarks
     assert any("4 of 16 matrices of branches are not trained: " in remark for remark in some)
@@ -1359,6 +1361,75 @@ def test_a_law_on_the_wrong_matrices_is_moved_to_the_right_ones(roles: tuple[str
     assert set(fault.roles) == set(roles)
     left = {role for of in audit(mended, (2, 4, 8), recipe="gpt2", measures=False).faults for role in of.roles}
     assert left == ({"out"} if roles == ("fc1",) else set())
+
+
+def _run_every_other(block: Any) -> None:
+    block.forward = (lambda x, memory: x) if block.ffn.at.layer % 2 else block.forward
+
+
+def _convolve(block: Any) -> None:
+    """As a hybrid, which attends in each third layer alone."""
+    if block.ffn.at.layer % 3:
+        block.attention.branch = FeedForward(LLAMA, frozenset())
+
+
+def _another_epsilon(block: Any) -> None:
+    block.ffn.pre_norm.eps = 0.1 if block.ffn.at.layer == 2 else 1e-5
+
+
+BY_THEMSELVES: dict[str, tuple[Shape, Callable[[Any], float], Callable[[Any], Any], str | None]] = {
+    "every other layer is run": (LLAMA, flat, _run_every_other, "The module has layers that it does not run."),
+    "a hybrid": (LLAMA, flat, _convolve, None),
+    "a gated FFN is given zeros": (LLAMA, flat, lambda block: nn.init.zeros_(block.ffn.pre_norm.weight),
+         "A gated FFN is given zeros alone, so that neither it nor what gives them ever gets a gradient."),
+    "an FFN is given zeros": (GPT_2, gpt_2, lambda block: nn.init.zeros_(block.ffn.pre_norm.weight), None),
+    "another epsilon in one layer": (LLAMA, flat, _another_epsilon, "The norm before the ffn sublayer of layer 2 of 8 "
+         "has another epsilon than all others: about 0.1, beside a second moment of the stream of "),
+    "a loop from the second layer on": (GPT_2, only(lambda matrix: 0.02 if matrix.place.layer == 1 else
+         gpt_2(matrix), "out", "fc2", otherwise=gpt_2), lambda _: None,
+         "The out and fc2 matrices of the first layer start without the law of depth that all others follow."),
+    "norms at other places in one layer": (replace(GPT_2, norms=lambda at: frozenset(
+        {"branch", "post"} if at.layer == 2 and at.kind == "ffn" else {"pre"})), gpt_2, lambda _: None,
+         "Norms stand at other places in layer 2 of 8 alone, in its ffn sublayer."),
+    "a trained branch weight": (replace(CAIT, branch_weight=lambda at: 1.0 if _is(at, 2) else 1e-5), flat,
+         lambda _: None, "The branch weight in layer 2 of 8 is another than in all other layers."),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("_no_nearest")
+@pytest.mark.parametrize("name", BY_THEMSELVES)
+def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
+    """The fix, where it is of one layer, is told to be of that alone."""
+    shape, law, change, says = BY_THEMSELVES[name]
+
+    def build(num_layers: int) -> nn.Module:
+        model: Any = transformer(shape, law)(num_layers)
+        for block in model.stack.blocks:
+            change(block)
+        return model
+
+    faults = audit(build, (2, 4, 8), measures=False).faults
+    assert [fault.what[: len(says or "")] for fault in faults] == ([says] if says else [])
+    if says and "layer 2 of 8" in says:
+        assert "# in layer 2 of 8 alone" in faults[0].fix or 'get_parameter("stack.blocks.1.' in faults[0].fix
+
+
+@pytest.mark.usefixtures("_no_nearest")
+def test_a_fix_of_several_roles_is_python() -> None:
+    """Whose lines stand under the condition that is theirs."""
+
+    def mended(num_layers: int) -> nn.Module:
+        model = build(num_layers)
+        exec(fault.fix, {"torch": torch, "math": math, "depthlaw": depthlaw, "model": model, "num_layers": num_layers})
+        return model
+
+    law = only(lambda matrix: 0.02 if matrix.place.layer == 3 else gpt_2(matrix), "out", "fc2", otherwise=gpt_2)
+    build = transformer(GPT_2, law)
+    claims: list[dict[str, Any]] = [{}, {"scheme": "gpt2"}, {"recipe": "gpt2"}]
+    for claim in claims:
+        (fault,) = audit(build, (2, 4, 8), measures=False, **claim).faults
+        assert fault.roles == ("out", "fc2")
+        assert not audit(mended, (2, 4, 8), measures=False, recipe="gpt2").faults
 
 
 @pytest.mark.usefixtures("_no_nearest")
