@@ -24,7 +24,7 @@ _SOUNDS = ("input_features", "input_values", "features", "audio", "wav")
 _DECODER = ("decoder_input_ids", "prev_output_tokens", "tgt", "decoder_input", "y", "trg", "target", "context")
 _BY_PLACE, _MANY_BY_PLACE = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL
 _MANY_BY_NAME = inspect.Parameter.VAR_KEYWORD
-_IMAGE_SIZES = (224, 32, 64, 28)
+_IMAGE_SIZES = (224, 32, 64, 28, 16, 96)
 _SOUND_LENGTHS = (16, 400, 3000)
 
 

@@ -864,6 +864,19 @@ def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
     assert [fault.what for fault in answer.faults] == says
 
 
+def test_copies_in_one_parameter_are_copies() -> None:
+    """And not one matrix: a parameter may hold those of all layers."""
+
+    def build(num_layers: int) -> nn.Module:
+        module = Stacked(num_layers, RIGHT["pre-ln"], RIGHT["pre-ln"])
+        with torch.no_grad():
+            module.up.copy_(module.up[:1].clone())
+        return module
+
+    (fault,) = audit(build, (2, 4), scheme="pre-ln", measures=False).faults
+    assert (fault.kind, fault.where) == ("identical-layers", ("up",))
+
+
 def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ratio to what is asked for is that of the model to its right twin, whatever both start their matrices by.
 
