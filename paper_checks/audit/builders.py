@@ -182,6 +182,30 @@ def _without_code(value: Any) -> Any:
     return [_without_code(part) for part in value] if isinstance(value, list) else value
 
 
+def _narrow(config: Any, own: int, width: int) -> None:
+    """Give a configuration another width than its own, with FFN and heads in proportion, and a small vocabulary."""
+    others = set(config.attribute_map)  # second names of what stands under another one
+    heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
+    fewest = min(getattr(config, key) for key in heads) if heads else 1
+    shares = {key: max(1, getattr(config, key) // fewest) for key in heads}  # as many queries to a key as before
+    unit = _UNIT * math.lcm(*shares.values())
+    wanted = max(1, round(width / unit)) * unit
+    factor = wanted / own
+    for key in (key for key in _WIDTHS if key not in others):
+        if isinstance(size := getattr(config, key, None), int):
+            setattr(config, key, _UNIT * max(1, round(size * factor / _UNIT)))
+    most = min(max(1, round(fewest * factor)), wanted)
+    number = next(n for n in range(most, 0, -1) if all(wanted % (_UNIT * share * n) == 0 for share in shares.values()))
+    for key, share in shares.items():
+        setattr(config, key, share * number)
+    if not hasattr(config, "vocab_size"):
+        return
+    config.vocab_size = min(config.vocab_size or _VOCABULARY, _VOCABULARY)
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
+        if isinstance(token := getattr(config, key, None), int) and token >= config.vocab_size:
+            setattr(config, key, 0)
+
+
 def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], nn.Module], str | None]:
     """A builder from a model type, such as gpt2, or a config.json; and the recipe that is read from the same code, or
     has the same name.
@@ -219,25 +243,10 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
         raise ValueError(f"--hf: the configuration of {name} has no width")
     if isinstance(getattr(config, "depths", None), (list, tuple)):
         raise ValueError(f"--hf: {name} has its layers in stages (depths): write a factory that says how many each has")
-    others = set(config.attribute_map)  # second names of what stands under another one
-    heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
-    fewest = min(getattr(config, key) for key in heads) if heads else 1
-    shares = {key: max(1, getattr(config, key) // fewest) for key in heads}  # as many queries to a key as before
-    unit = _UNIT * math.lcm(*shares.values())
-    wanted = max(1, round((width or min(own, HF_WIDTH)) / unit)) * unit
-    factor = wanted / own
-    for key in (key for key in _WIDTHS if key not in others):
-        if isinstance(size := getattr(config, key, None), int):
-            setattr(config, key, _UNIT * max(1, round(size * factor / _UNIT)))
-    most = min(max(1, round(fewest * factor)), wanted)
-    number = next(n for n in range(most, 0, -1) if all(wanted % (_UNIT * share * n) == 0 for share in shares.values()))
-    for key, share in shares.items():
-        setattr(config, key, share * number)
-    if isinstance(getattr(config, "vocab_size", None), int):
-        config.vocab_size = min(config.vocab_size, _VOCABULARY)
-    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
-        if isinstance(token := getattr(config, key, None), int) and token >= config.vocab_size:
-            setattr(config, key, 0)
+    try:
+        _narrow(config, own, width or min(own, HF_WIDTH))
+    except Exception as error:  # of many kinds, by what a configuration refuses to say or to take
+        raise ValueError(f"--hf: {name} cannot be made narrower: {line_of(error)}") from None
 
     def build(num_layers: int) -> nn.Module:
         for key in _LAYERS:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
+from transformers import CONFIG_MAPPING
 
 import depthlaw
 from paper_checks.audit.audit import _missed, audit, extrapolated
@@ -1425,6 +1426,19 @@ def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
     assert [fault.what[: len(says or "")] for fault in faults] == ([says] if says else [])
     if says and "layer 2 of 8" in says:
         assert "# in layer 2 of 8 alone" in faults[0].fix or 'get_parameter("stack.blocks.1.' in faults[0].fix
+
+
+def test_types_of_transformers_are_taken_or_refused_in_a_line() -> None:
+    """Whatever their configurations lack, or do not say of all layers; of hundreds every tenth, and what once failed."""
+    names = [*CONFIG_MAPPING]
+    names = names[::10] + [name for name in ("canine", "esm", "dots3_note_text") if name in names]
+    taken = 0
+    for name in names:
+        try:
+            taken += callable(hugging_face(name, 64)[0])
+        except ValueError as error:
+            assert str(error).startswith("--hf: ") and "\n" not in str(error)
+    assert taken > len(names) / 3
 
 
 @pytest.mark.usefixtures("_no_nearest")
