@@ -556,7 +556,9 @@ class _Look:
                 "between the two is not read"
             )
             return
-        self.serial.setdefault(side, []).extend(names)
+        convolves = any(node in self.flow.matrices and is_a(node, (CONVOLUTION,)) for node in inside)
+        if not convolves:  # what comes before a stream, as the backbone of a detector, has its own ways
+            self.serial.setdefault(side, []).extend(names)
         what = "an attention" if has_attention else "matrices"
         self.unread.append(
             f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"

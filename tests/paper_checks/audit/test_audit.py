@@ -1429,7 +1429,7 @@ def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
 
 
 def test_types_of_transformers_are_taken_or_refused_in_a_line() -> None:
-    """Whatever their configurations lack, or do not say of all layers; of hundreds every tenth, and what once failed."""
+    """Whatever their configurations lack, or do not say of all layers: every tenth, and what once failed."""
     names = [*CONFIG_MAPPING]
     names = names[::10] + [name for name in ("canine", "esm", "dots3_note_text") if name in names]
     taken = 0
