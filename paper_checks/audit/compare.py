@@ -285,20 +285,29 @@ class _Comparison:
         stacks = {block[0] for w in last.weights if (block := _block_of(w.name))}
         run = {_block_of(name) for name in last.flow.parameters}
         blocks = {name: _block_of(name) for name in last.unused}
-        if idle := [name for name, block in blocks.items() if block and block[0] in stacks and block not in run]:
+        skipped = [name for name, block in blocks.items() if block and block[0] in stacks and block not in run]
+        if skipped and (idle := last.unused_in_training(skipped)):
+            numbers = dict.fromkeys("".join(block) for name in idle if (block := blocks[name]))
             yield Fault(
                 "depth-ignored",
                 "The module has layers that it does not run.",
                 tuple(idle),
-                "parameters of which nothing that it gives depends",
+                f"parameters of which nothing that it gives depends, in {', '.join(numbers)}",
                 "each layer in its place",
                 "for layer in layers: x = layer(x)  # each of them",
             )
+        elif skipped:
+            self.remarks.append("layers that are left out of evaluation, and not of training, are not read")
+        if skipped:
             return
         wrong = [depth for depth in self.depths if any(count != depth.asked for count in depth.counts.values())]
         if not wrong or last.joined or all(_num_blocks(depth.built) == depth.asked for depth in self.depths):
             return  # of layers without attention there are as many as were asked for, by their names
         text = ", ".join(f"{depth.asked}: {'+'.join(map(str, depth.counts.values()))}" for depth in self.depths)
+        ratios = [[count / depth.asked for count in depth.counts.values()] for depth in self.depths]
+        if 1.0 in ratios[0] and all(own == ratios[0] for own in ratios):  # one side as deep, the other so many times
+            self.remarks.append(f"sides are not of one depth: of the layers asked for the builder builds {text}")
+            return
         halves = all(all(2 * count == depth.asked for count in depth.counts.values()) for depth in self.depths)
         doubles = all(all(count == 2 * depth.asked for count in depth.counts.values()) for depth in self.depths)
         if halves or doubles:
@@ -398,7 +407,7 @@ class _Comparison:
             has_zero_inside = bool(inner) and all(not w.of(w.parameter).any() for w in inner)
             is_off = sublayer.branch_weight == 0
             if sublayer.input_rms == 0 and "fc3" in sublayer.roles:
-                unfed += [w.name for w in sublayer.weights]
+                unfed += _norms_ahead(built, [sublayer]) or [w.name for w in sublayer.weights]
             if (is_off and (sublayer.trained is None or has_zero)) or (has_zero and has_zero_inside):
                 dead += [w.name for w in sublayer.weights]
             elif is_off or has_zero:
@@ -419,7 +428,7 @@ class _Comparison:
                 _distinct(unfed),
                 "root mean square 0, of what the branch is given, as behind a norm whose gain is 0",
                 "root mean square 1",
-                "nn.init.ones_(norm.weight)",
+                "\n".join(f'torch.nn.init.ones_(model.get_parameter("{name}"))' for name in _distinct(unfed)),
             )
         if still:
             self.remarks.append(f"{len(still)} of {len(built.sublayers)} sublayers are the identity at the start")
@@ -460,10 +469,12 @@ class _Comparison:
                 lonely[side, role] = f"{whose} a law of depth, {rest}."
         for side, role in list(lonely):
             # where FFNs have the law on the wrong matrix, values have it by the same mistake
-            for value, out in (("v", "out"), ("cross_v", "cross_out")):
-                own, behind = (laws.get((side, of)) for of in (value, out))
+            for prefix in ("", "cross_"):
+                own, behind = (laws.get((side, f"{prefix}{of}")) for of in ("v", "out"))
                 if role == "fc1" and own is not None and behind is not None and behind.is_flat and not own.is_flat:
-                    lonely[side, value] = lonely[side, role].replace(f" {role} ", f" {value} ")
+                    for of in ("q", "k", "v"):
+                        if (law := laws.get((side, f"{prefix}{of}"))) is not None and not law.is_flat:
+                            lonely[side, f"{prefix}{of}"] = lonely[side, role].replace(f" {role} ", f" {prefix}{of} ")
         for (side, role), what in lonely.items():
             yield Fault(
                 "init-law",
@@ -583,11 +594,13 @@ class _Comparison:
                 return []
         wanted = next(value(sub) for sub in group if sub is not odd)
         told = []
+        usual = Counter(sub.norms for sub in group).most_common(1)[0][0]
         for count, own in by_depth.items():
             middle = sorted(map(value, own))[len(own) // 2] if len(own) > 2 else wanted
             off = [sub for sub in own if not _is_near(value(sub), middle, max(_CLEAR, 2 * share))]
             if len(off) == 1 < len(own):
-                told.append(_Odd(count, off[0], [sub for sub in own if sub is not off[0]]))
+                rest = [sub for sub in own if sub is not off[0]]
+                told.append(_Odd(count, off[0], sorted(rest, key=lambda sub: sub.norms != usual)))
         return told
 
     def _odd_norm(self, odd: Sequence[_Odd], rest: Sublayer, place: str) -> Fault:
@@ -1539,8 +1552,9 @@ def _block_of(name: str) -> tuple[str, str] | None:
 
 
 def _num_blocks(built: Built) -> int:
-    """Of the stack that has most, by the names of matrices."""
-    blocks = {block for weight in built.weights if (block := _block_of(weight.name))}
+    """Of the stack that has most, by the names of what it runs."""
+    stacks = {block[0] for weight in built.weights if (block := _block_of(weight.name))}
+    blocks = {block for name in built.flow.parameters if (block := _block_of(name)) and block[0] in stacks}
     return max(Counter(stack for stack, _ in blocks).values(), default=0)
 
 
@@ -1552,7 +1566,8 @@ def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
 
 
 class _Odd(NamedTuple):
-    """A sublayer that is unlike the rest of its group, of the model of a number of layers."""
+    """A sublayer that is unlike the rest of its group, of the model of a number of layers. The rest begins with those
+    that have the norms of most."""
 
     number: int
     sub: Sublayer
@@ -1860,8 +1875,8 @@ def _norms_ahead(built: Built, sublayers: Sequence[Sublayer]) -> tuple[str, ...]
         names = {weight.name for weight in sub.weights}
         inside = flow.between(sub.start, sub.end)
         behind = flow.reached(node for node in inside if flow.matrices.get(node) in names)
-        ahead = inside - behind
-        found += [name for name in gains if any(user in ahead for user in flow.reached([flow.leaves[name]]) & inside)]
+        ahead = inside - behind - {sub.start}
+        found += [name for name in gains if ahead.intersection(flow.next(flow.leaves[name], flow.active.__contains__))]
     return _distinct(found)
 
 

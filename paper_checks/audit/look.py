@@ -7,6 +7,7 @@ output matrix, and what is multiplied with what in an attention says which matri
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections import Counter
@@ -152,6 +153,20 @@ class Built:
         """Names of matrices that several sublayers use."""
         users = Counter(name for sub in self.sublayers for name in {weight.name for weight in sub.weights})
         return [name for name, number in users.items() if number > 1]
+
+    def unused_in_training(self, names: Sequence[str]) -> list[str]:
+        """Those of the unused parameters that a pass in training mode does not use either; none where there is no such
+        pass."""
+        module = copy.deepcopy(self.module).train()
+        parameters = dict(module.named_parameters())
+        try:
+            with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+                output = first_output(self.inputs.call(module)).sum()
+            wanted = [parameters[name].requires_grad_() for name in names]
+            told = torch.autograd.grad(output, wanted, allow_unused=True)
+        except Exception:  # whatever a module of somebody else raises there
+            return []
+        return [name for name, gradient in zip(names, told, strict=True) if gradient is None]
 
     def of_other_draws(self, module: nn.Module, inputs: Inputs) -> Built:
         """What is read of a module that differs in its draws alone, so that it need not be looked at: ``flow`` stays
