@@ -491,7 +491,12 @@ class _Comparison:
         """Python that draws these roles without their law of depth, and with it what writes to the stream."""
         depth = self.depths[-1]
         points = {role: own for (at, role), own in self._points().items() if at == side}
-        flat = {role: _mean_ratio(own) for role, own in points.items() if self.laws[side, role].is_flat}
+        laws = {role: self.laws.get((side, role)) for role in points}  # of a role that starts at 0 there is none
+        flat = {
+            role: _mean_ratio(points[role])
+            for role, law in laws.items()
+            if law is not None and law.is_flat and all(point.std > 0 for point in points[role])
+        }
         like, scale = next(iter(flat.items()))
         if max(flat.values()) < (1 + SMALL) * min(flat.values()):
             plain = dict.fromkeys(roles, scale)
@@ -1060,7 +1065,7 @@ class _Comparison:
                 if gains:
                     kind, what, where = "norm-gain", "Gains of norms do not start at 1.", tuple(gains)
                     fix = "nn.init.ones_(norm.weight)"
-                elif all(p.built.input_growth > _SCALE for _, p in wrong):
+                elif all(p.built.input_growth > _SCALE and p.built.epsilon("pre")[0] > 0 for _, p in wrong):
                     of_built = [[(d, p.built) for d, p in own] for own in (wrong, both)]
                     yield self._epsilon_fault("pre", *of_built)
                     continue

@@ -164,7 +164,7 @@ def _by_nesting(answer: Any) -> Iterator[Tensor]:
         yield answer
     is_list = isinstance(answer, (list, tuple))
     if is_dataclass(answer) and not isinstance(answer, Mapping):
-        answer = {field.name: getattr(answer, field.name) for field in fields(answer)}
+        answer = {field.name: getattr(answer, field.name, None) for field in fields(answer)}
     values = [*answer.values()] if isinstance(answer, Mapping) else [*answer] if is_list else []
     values = values[::-1] if isinstance(answer, list) else values
     yield from (value for value in values if isinstance(value, Tensor))

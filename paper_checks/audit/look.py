@@ -45,6 +45,10 @@ _ROUTES = ("TopkBackward", "GatherBackward", "SortBackward")
 _LOOK_UPS = ("EmbeddingBackward", "IndexBackward", "IndexSelectBackward", "GatherBackward")
 
 
+_ROUNDED = 1e-5
+"""What rounding in single precision may make of a derivative that is 1."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sublayer:
     """x' = a x + b F(x), one stretch of a stream.
@@ -93,6 +97,7 @@ class Sublayer:
             "pre": (self.input_growth, self.second_moment),
             "post": (self.output_growth, self.end_moment),
         }[place]
+        growth = min(growth, 1 - _ROUNDED) if growth < 1 + _ROUNDED else growth  # an epsilon that is all there is
         is_known = place in self.norms and 0 <= growth < 1
         return (growth / (1 - growth) * moment if is_known else math.nan), moment
 
@@ -157,9 +162,9 @@ class Built:
     def unused_in_training(self, names: Sequence[str]) -> list[str]:
         """Those of the unused parameters that a pass in training mode does not use either; none where there is no such
         pass."""
-        module = copy.deepcopy(self.module).train()
-        parameters = dict(module.named_parameters())
         try:
+            module = copy.deepcopy(self.module).train()
+            parameters = dict(module.named_parameters())
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 output = first_output(self.inputs.call(module)).sum()
             wanted = [parameters[name].requires_grad_() for name in names]

@@ -450,6 +450,8 @@ def test_norms_that_do_not_normalise_are_a_fault_by_themselves() -> None:
     (fault,) = audit(lambda n: _OwnNorms(n, 1.0), (2, 4), measures=False).faults
     assert fault.kind == "epsilon" and "epsilon, about 1," in fault.what
     small = replace(GPT_2, input_scale=lambda at: 0.1)
+    (fault,) = audit(lambda n: _OwnNorms(n, 1e9), (2, 4), measures=False).faults
+    assert fault.kind == "epsilon" and "nan" not in f"{fault}"
     for build in (lambda n: _OwnNorms(n, 1e-5), transformer(small, gpt_2)):
         assert not audit(build, (2, 4), measures=False).faults
     scaled = audit(transformer(small, gpt_2), (2, 4), scheme="gpt2", measures=False).faults
@@ -1358,6 +1360,14 @@ def test_a_layer_unlike_its_siblings_bends_no_law_and_is_mended_at_each_depth(cl
     (fault,) = answer.faults
     assert len(fault.where) == 2 and answer.findings.laws["encoder", "fc1"].text == "0.02"
     assert not audit(mended, (2, 4), recipe="gpt2", measures=False).faults
+
+
+@pytest.mark.usefixtures("_no_nearest")
+def test_a_law_on_the_wrong_matrices_is_told_beside_matrices_that_start_at_0() -> None:
+    of_fc1 = _std(lambda at: (2 * at.num_layers) ** -0.5, "fc1")
+    build = transformer(replace(GPT_2, is_fused=False), lambda matrix: 0.0 if matrix.role == "q" else of_fc1(matrix))
+    (fault,) = audit(build, (2, 4, 8), measures=False).faults
+    assert fault.roles == ("fc1",) and "_q." not in fault.fix
 
 
 @pytest.mark.usefixtures("_no_nearest")
