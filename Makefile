@@ -8,7 +8,7 @@ PYTEST_OPTIONS ?= -n auto --maxprocesses 8 --dist worksteal
 FAST := not slow and not gpu
 # What `make lock` pins: this torch, and the extras that the targets below install.
 TORCH := 2.13.0
-LOCKED_EXTRAS := dev,notebooks
+LOCKED_EXTRAS := verify,dev,notebooks
 
 # Python keeps what it compiles: the processes that tests start would each compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,8 +51,8 @@ test-peers: testing ## the audit of other packages, in environments of their own
 
 gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
 	@$(PYTHON) -m pytest -m gpu
-	@$(PYTHON) -m paper_checks.experiments.sweeps gpu --device cuda $(GPU_OPTIONS)
-	@$(PYTHON) -c "from paper_checks.cli.app import main; main()" experiment thousand-layers --scale large --device cuda \
+	@$(PYTHON) -m depthlaw.paper_checks.experiments.sweeps gpu --device cuda $(GPU_OPTIONS)
+	@$(PYTHON) -c "from depthlaw.paper_checks.cli.app import main; main()" experiment thousand-layers --scale large --device cuda \
 		--workers 1 --budget 60 --store out/thousand-layers-gpu.sqlite --export out/thousand-layers-gpu.jsonl
 
 style: testing ## style (ruff) and layers (import-linter)
@@ -69,7 +69,7 @@ tables: runtime ## rewrite the files that are generated and committed
 	@$(BIN)/depthlaw tables --write
 
 notebooks: testing ## run all notebooks anew, a few minutes; NAME=08_choose_your_rule for one
-	@$(BIN)/python -m paper_checks.pages.notebooks $(NAME)
+	@$(BIN)/python -m depthlaw.paper_checks.pages.notebooks $(NAME)
 
 lab: testing ## open the notebooks in JupyterLab, which is installed the first time
 	@$(PYTHON) .ci/environment.py lab

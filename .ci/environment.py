@@ -104,7 +104,7 @@ def install(step: str) -> None:
     say(WHAT[step])
     BUSY.touch()
     if step == "runtime":
-        pip_install("-e", ".")
+        pip_install("-e", ".[verify]")
     elif step == "lab":
         pip_install(*project()["project"]["optional-dependencies"]["notebooks"])
     else:

@@ -29,7 +29,7 @@ import matplotlib.pyplot as plt
 import sympy as sp
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
+from depthlaw.paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; typeset: a claim's text with its formulas.
@@ -97,7 +97,7 @@ NETWORKS = {(name, length): measured(name, length, has_layers=length == DEEPEST)
 # %%
 from matplotlib.axes import Axes
 
-from paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.pages.drawing import STYLES
 
 
 def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[dl.Estimate]) -> None:
@@ -150,7 +150,7 @@ plt.show()
 # multiplied by a number $\rho$ at every sublayer, and `theory` finds $\rho$ from Gaussian moments of the activation:
 
 # %%
-from theory.meanfield.update import cached_closed_form
+from depthlaw.theory.meanfield.update import cached_closed_form
 
 form = cached_closed_form(dl.Setting.of("post-ln", "sgd"))
 if form is not None:  # None where the product over the layers has no closed form
@@ -309,7 +309,7 @@ for part in warm.parts:
 # activation the same network may multiply the gradient by more than one at every sublayer:
 
 # %%
-from theory.tables import order_cells
+from depthlaw.theory.tables import order_cells
 
 rows, exponential = [], []
 for activation in pick(("relu", "gelu", "silu", "tanh"), fast=("relu", "gelu")):
@@ -348,7 +348,7 @@ say(f"`su-sgd` under Adam: U is {few:.3g} at 32 sublayers, {many:.3g} at {deep}.
 # stability, and $U$ is of the matrices, while a default model trains norm gains and biases too. Both were looked into:
 
 # %%
-from paper_checks.verify.findings import finding_of
+from depthlaw.paper_checks.verify.findings import finding_of
 
 for name, question in (("S3-49", "Is smaller more stable?"), ("DN-10", "Is all that trains counted?")):
     say(f"*{question}* {name}, {dl.claim(name).expected.value}: {typeset(finding_of(name).text)}.")

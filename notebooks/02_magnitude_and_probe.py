@@ -30,7 +30,7 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, name_curves, pick, say, style, table
+from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -100,7 +100,7 @@ $\\lambda$ is the gain times one constant for every shape. From here on $\\lambd
 # just this:
 
 # %%
-from theory.rules.magnitude import Branch
+from depthlaw.theory.rules.magnitude import Branch
 
 plain = Branch()
 formula(plain.magnitude, r"\text{branch beside the stream}")
@@ -118,7 +118,7 @@ for place, gradient in enumerate(plain.gradients, start=1):
 # share of that of $\lambda\phi(x)$.
 
 # %%
-from paper_checks.papers.su.sublayers import phi
+from depthlaw.paper_checks.papers.su.sublayers import phi
 
 fig, axes = plt.subplots(1, 2, figsize=(7.2, 2.9), sharey=True)
 x = torch.linspace(-6, 6, 601, dtype=torch.float64)
@@ -133,8 +133,8 @@ name_curves(axes[1])
 plt.show()
 
 # %%
-from paper_checks.claims.statements import Values
-from theory.moments import inhomogeneity
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.theory.moments import inhomogeneity
 
 rows = []
 for part in dl.claim("S1-12").parts[: pick(None, fast=2)]:
@@ -157,7 +157,7 @@ table(rows)
 
 
 # %%
-from sims.update import objective
+from depthlaw.sims.update import objective
 
 
 def both(config: dl.ModelConfig, task: dl.Task, seeds: range = SEEDS) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
@@ -189,7 +189,7 @@ FOUND = {name: both(config, TASK) for name, config in NETWORKS.items()}
 # %%
 from matplotlib.axes import Axes
 
-from paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.pages.drawing import STYLES
 
 LOOKS = {
     "Post-LN": (*STYLES["post-ln"], "full"),
@@ -375,8 +375,8 @@ plt.show()
 
 
 # %%
-from paper_checks.papers.su.self_attention import one_layer
-from paper_checks.routes.intervals import Interval
+from depthlaw.paper_checks.papers.su.self_attention import one_layer
+from depthlaw.paper_checks.routes.intervals import Interval
 
 
 def span_of(ax: Axes, x: float, found: Interval, color: str, mark: str) -> None:
@@ -429,8 +429,8 @@ for part in dl.claim("S1-18").parts:
 # of the squared gradients of all matrices:
 
 # %%
-from paper_checks.papers.su.self_attention import query_shares
-from paper_checks.routes.intervals import of_logs
+from depthlaw.paper_checks.papers.su.self_attention import query_shares
+from depthlaw.paper_checks.routes.intervals import of_logs
 
 rows = []
 for scheme in pick(("post-ln", "deepnorm", "pre-ln"), fast=("post-ln",)):

@@ -30,7 +30,7 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, name_curves, pick, say, style, table
+from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -46,7 +46,7 @@ ROWS = ("sgd", "adam", "lamb")
 # symbols:
 
 # %%
-from theory.symbols import scratch_matrix
+from depthlaw.theory.symbols import scratch_matrix
 
 g, theta = (scratch_matrix(name, 1, 3, real=True, nonzero=True) for name in ("g", "theta"))
 formula(dl.optimizer("adam").update(g, theta), r"\Delta\Theta")
@@ -94,7 +94,7 @@ say(f"{len(NAMES)} optimizers, {len(alike)} pairs (p, t): {'; '.join(', '.join(n
 # magnitudes $\lambda_1, \lambda_2$ of its two matrices:
 
 # %%
-from theory.rules.magnitude import Branch
+from depthlaw.theory.rules.magnitude import Branch
 
 branch = Branch()
 formula(branch.magnitude, r"\text{branch}")
@@ -124,8 +124,8 @@ say("\n".join(f"{place}. {step}" for place, step in enumerate(steps, start=1)).r
 # In logarithms to the base $2N$ a family is a straight line, and choosing a member is choosing a point on it:
 
 # %%
-from paper_checks.pages.drawing import STYLES
-from theory.rules.magnitude import exponents
+from depthlaw.paper_checks.pages.drawing import STYLES
+from depthlaw.theory.rules.magnitude import exponents
 
 HUES = {"sgd": STYLES["su-sgd"][0], "adam": STYLES["su-adam"][0], "lamb": STYLES["su-lamb"][0]}
 
@@ -163,8 +163,8 @@ plt.show()
 # expressions, not as text.
 
 # %%
-from paper_checks.papers.registry import claims
-from paper_checks.routes.printed_tables import side_by_side
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes.printed_tables import side_by_side
 
 tables = {one.id: {"id": one.id, "rows": one.rows} for one in (dl.su_optimizers(), dl.su_prenorm())}
 printers = [claim for claim in claims().values() if any(cell.table in tables for cell in claim.cells)]
@@ -239,7 +239,7 @@ if ways["adam"] == "grows":
 # Halfway between SGD and sign descent: each entry moves by the root of its gradient.
 
 # %%
-from theory.rules.magnitude import Degrees
+from depthlaw.theory.rules.magnitude import Degrees
 
 root = dl.Optimizer(
     name="root", update=lambda g, theta: -dl.eta * g.applyfunc(lambda x: sp.sign(x) * sp.sqrt(sp.Abs(x)))
@@ -257,8 +257,8 @@ say(f"so alpha = {code(side.formula['residual_weight'])} and lambda = {code(side
 # not guess:
 
 # %%
-from theory.optimizers import NotHomogeneousError
-from theory.symbols import scratch
+from depthlaw.theory.optimizers import NotHomogeneousError
+from depthlaw.theory.symbols import scratch
 
 eps = scratch("eps", positive=True)
 with_eps = dl.Optimizer(
@@ -352,7 +352,7 @@ for part in dl.claim("S1-49").parts:
 # G\Vert_{3/2}^{3/2}$, which is its loss change, over all matrices, at several depths, for three rows.
 
 # %%
-from sims.update import objective
+from depthlaw.sims.update import objective
 
 WIDTH, SEEDS = pick(64, fast=16), pick(range(32), fast=range(4))
 DEPTHS = pick((4, 8, 16, 32, 64), fast=(4, 8))

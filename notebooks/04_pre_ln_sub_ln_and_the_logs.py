@@ -31,7 +31,7 @@ import numpy as np
 import sympy as sp
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, name_curves, pick, say, style, table
+from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -51,7 +51,7 @@ style()
 # term.
 
 # %%
-from theory.asymptotics.evaluate import evaluate as number
+from depthlaw.theory.asymptotics.evaluate import evaluate as number
 
 pre, sub = dl.derive_bound("pre-ln"), dl.derive_bound("sub-ln")
 say("Theorem 3.1, the update of Pre-LN over $\\eta d$, is at most")
@@ -78,7 +78,7 @@ table({"step": step.name, "effect": step.effect, "what is assumed": step.conditi
 # %%
 from functools import partial
 
-from theory.stack import BranchMoments, NormKind
+from depthlaw.theory.stack import BranchMoments, NormKind
 
 second, variance, slope, q, v, w = sp.symbols("E\\phi^2 Var\\phi E\\phi'^2 q_{l-1} v w", positive=True)
 letters = BranchMoments(second, variance, sp.S.Zero, sp.S.Zero, slope, sp.S.Zero)
@@ -109,7 +109,7 @@ for name, placement, kind in (
 
 
 # %%
-from theory.meanfield.closedform import symbolic_moments
+from depthlaw.theory.meanfield.closedform import symbolic_moments
 
 
 def kappa(name, placement, kind):
@@ -126,7 +126,7 @@ formula(sp.simplify(kappa("relu", dl.SUB, NormKind.LAYERNORM)), r"\kappa(\text{R
 formula(sp.simplify(kappa("relu", dl.SUB, NormKind.RMSNORM)), r"\kappa(\text{ReLU, RMSNorm inside})")
 
 # %%
-from theory.asymptotics.evaluate import constant
+from depthlaw.theory.asymptotics.evaluate import constant
 
 NAMES = ("relu", "gelu", "silu", "tanh", "identity")
 WHERE = {
@@ -148,7 +148,7 @@ table(
 )
 
 # %%
-from paper_checks.experiments.kernel_laws import law
+from depthlaw.paper_checks.experiments.kernel_laws import law
 
 figure, axes = plt.subplots(figsize=(7.2, 2.6))
 marks = {"Pre-LN": ("#0072B2", "s"), "Sub-LN, RMSNorm": ("#56B4E9", "o"), "Sub-LN, LayerNorm": ("#D55E00", "^")}
@@ -186,7 +186,7 @@ say(
 # %%
 from typing import cast
 
-from theory.meanfield.closedform import ClosedForm
+from depthlaw.theory.meanfield.closedform import ClosedForm
 
 setting = dl.Setting.of("sub-ln", "sgd", "relu", "layernorm")
 form, order = cast(ClosedForm, dl.closed_form(setting)), dl.update_order(setting)
@@ -207,9 +207,9 @@ table(
 # A network of finite width differs from the lines by a share of the order of $L/d$.
 
 # %%
-from paper_checks.pages.drawing import STYLES
-from paper_checks.routes import recorded_stacks
-from sims.measure import Question, collect
+from depthlaw.paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.routes import recorded_stacks
+from depthlaw.sims.measure import Question, collect
 
 LENGTHS, DEPTHS = recorded_stacks.LENGTHS, np.unique(np.geomspace(1, 100_000, pick(60, fast=6)).astype(int))
 SUB_LN = ("#117733", "^")
@@ -276,7 +276,7 @@ figure.suptitle("Sub-LN with LayerNorm leaves its own bound", fontsize=11)
 plt.show()
 
 # %%
-from theory.bounds.update import evaluate
+from depthlaw.theory.bounds.update import evaluate
 
 over = next(n for n in range(1, 1000) if dl.predict("sub-ln", "sgd", n).update > evaluate(sub, v=[1] * n, w=[1] * n))
 last = LENGTHS[-1]
@@ -300,7 +300,7 @@ say(
 
 
 # %%
-from sims.stats import slope_weights
+from depthlaw.sims.stats import slope_weights
 
 
 def local_power(scheme, kind, lengths):

@@ -27,7 +27,7 @@ import numpy as np
 import sympy as sp
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, pick, plain, quote, say, style, table
+from depthlaw.paper_checks.pages.prose import formula, pick, plain, quote, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim.
@@ -57,7 +57,7 @@ def code(expr):
 # writes down each step as it takes it:
 
 # %%
-from theory.tables import deepnet
+from depthlaw.theory.tables import deepnet
 
 rule = derive("encoder-decoder", "deepnet")
 say("\n".join(f"{i}. {plain(step)}" for i, step in enumerate(rule.why, start=1)))
@@ -128,7 +128,7 @@ table(
 # $\lambda/\alpha$ up to how the two matrices of a branch are counted.
 
 # %%
-from theory.schemes import OWN
+from depthlaw.theory.schemes import OWN
 
 SELECTIONS = {
     "deepnet": ("#000000", "v"),
@@ -157,7 +157,7 @@ for name, found in members.items():
 table(rows)
 
 # %%
-from theory.rules.types import plainly
+from depthlaw.theory.rules.types import plainly
 
 layers = 100
 figure, axes = plt.subplots(figsize=(6.4, 3.8))
@@ -275,7 +275,7 @@ real = {n: gradient_ratio(n) for n in measured_at}
 # %%
 from typing import cast
 
-from paper_checks.routes.recorded_stacks import LENGTHS, updates
+from depthlaw.paper_checks.routes.recorded_stacks import LENGTHS, updates
 
 
 def dots(axes, xs, found, color, mark, **options):
@@ -312,7 +312,7 @@ right.set_title("The update, DeepNorm's alpha and beta")
 plt.show()
 
 # %%
-from theory.meanfield.closedform import ClosedForm
+from depthlaw.theory.meanfield.closedform import ClosedForm
 
 form = cast(ClosedForm, dl.closed_form(dl.Setting.of("deepnorm", "sgd", "relu")))
 say(f"Infinite width, by theory: {form.why}.")
@@ -355,8 +355,8 @@ crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(d
 # %%
 import math
 
-from paper_checks.papers.deepnet.models import Scales, deepnet_scales, one_token
-from paper_checks.papers.deepnet.runs import COUNTS, encoder_share
+from depthlaw.paper_checks.papers.deepnet.models import Scales, deepnet_scales, one_token
+from depthlaw.paper_checks.papers.deepnet.runs import COUNTS, encoder_share
 
 readers = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 
@@ -408,8 +408,8 @@ say(
 # %%
 from matplotlib.ticker import NullLocator
 
-from paper_checks.pages.drawing import STYLES
-from paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders
+from depthlaw.paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders
 
 figure, axes = plt.subplots()
 for name, style_name in (("post-ln", "post-ln"), ("post-ln-init", "post-ln-init"), ("deepnet", "deepnorm")):

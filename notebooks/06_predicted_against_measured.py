@@ -30,8 +30,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import depthlaw as dl
-from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.pages.prose import name_curves, pick, say, style, table
+from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
+from depthlaw.paper_checks.pages.prose import name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -55,8 +55,8 @@ COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 # First the prediction, then the networks. Change the scheme, the depth or the width and run it again.
 
 # %%
-from paper_checks.experiments.kernel_laws import measured
-from paper_checks.pages.transformers import SHOWN_ROLES, holds
+from depthlaw.paper_checks.experiments.kernel_laws import measured
+from depthlaw.paper_checks.pages.transformers import SHOWN_ROLES, holds
 
 one = dl.Network(
     scheme=dl.scheme("deepnorm"), arch="encoder", num_sublayers=pick(8, fast=4), d_model=pick(128, fast=32),
@@ -95,10 +95,10 @@ say(
 # %%
 from dataclasses import replace
 
-from paper_checks.experiments.sweeps import SWEEPS
-from paper_checks.pages.transformers import LAYERS, WIDE, cells
-from paper_checks.system.places import RECORDS
-from sims.records import record
+from depthlaw.paper_checks.experiments.sweeps import SWEEPS
+from depthlaw.paper_checks.pages.transformers import LAYERS, WIDE, cells
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims.records import record
 
 sweep = SWEEPS["transformers"]
 chosen = tuple(one for one in sweep.networks if one.num_sublayers in pick([2 * n for n in LAYERS], fast=(2, 32)))
@@ -138,7 +138,7 @@ figure.suptitle(f"Real Transformers, width {WIDE}: no fitted constant; bars are 
 plt.show()
 
 # %%
-from paper_checks.pages.transformers import errors_off
+from depthlaw.paper_checks.pages.transformers import errors_off
 
 ratios = [cell.estimates["update"] for cell in moving]
 say(
@@ -179,7 +179,7 @@ from statistics import median
 
 from scipy.stats import t as student
 
-from paper_checks.pages.transformers import share
+from depthlaw.paper_checks.pages.transformers import share
 
 
 def deviations(role_names):
@@ -239,9 +239,9 @@ say(
 # see, is smaller for it.
 
 # %%
-from paper_checks.experiments.sweeps import HEAD_SIZE
-from paper_checks.pages.drawing import STYLES
-from paper_checks.pages.transformers import NARROW
+from depthlaw.paper_checks.experiments.sweeps import HEAD_SIZE
+from depthlaw.paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.pages.transformers import NARROW
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
 for shift, name in enumerate(("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm")):
@@ -273,8 +273,8 @@ name_curves(right)
 plt.show()
 
 # %%
-from paper_checks.experiments.sweeps import KEPT_SCHEMES
-from paper_checks.pages.transformers import width_fit
+from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES
+from depthlaw.paper_checks.pages.transformers import width_fit
 
 fits = {}
 for name, optimizer in ((n, o) for n in KEPT_SCHEMES for o in OPTIMIZERS):
@@ -306,8 +306,8 @@ say(
 # factor that is zero.
 
 # %%
-from paper_checks.experiments.kernel_laws import LENGTHS
-from paper_checks.pages.transformers import last_exponent, laws
+from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS
+from depthlaw.paper_checks.pages.transformers import last_exponent, laws
 
 law = laws()
 grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in KEPT_SCHEMES], dtype=float)
@@ -351,7 +351,7 @@ plt.show()
 
 
 # %%
-from paper_checks.pages.transformers import FLAT, growing
+from depthlaw.paper_checks.pages.transformers import FLAT, growing
 
 
 def flat(optimizer):
@@ -414,7 +414,7 @@ axes.set_title("DeepNorm under SGD: single roles by depth")
 plt.show()
 
 # %%
-from paper_checks.pages.transformers import overtakes
+from depthlaw.paper_checks.pages.transformers import overtakes
 
 rows = []
 for name, optimizer in (("deepnorm", "sgd"), ("deepnorm", "lamb"), ("su-adam", "adam"), ("su-lamb", "lamb")):

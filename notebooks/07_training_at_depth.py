@@ -29,7 +29,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import name_curves, pick, quote, say, style, table
+from depthlaw.paper_checks.pages.prose import name_curves, pick, quote, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; quote: what a source prints, by claim.
@@ -40,8 +40,8 @@ torch.set_num_threads(1)
 # %%
 from IPython.display import display
 
-from paper_checks.pages.drawing import canvas
-from paper_checks.pages.training import Record, drawings, head
+from depthlaw.paper_checks.pages.drawing import canvas
+from depthlaw.paper_checks.pages.training import Record, drawings, head
 
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
 records = {name: Record.read(name) for name in NAMES}
@@ -82,7 +82,7 @@ say(f"**Not everything was planned.** Chosen after{chosen}")
 # %%
 from dataclasses import replace
 
-from paper_checks.experiments.stable_rates import gpt
+from depthlaw.paper_checks.experiments.stable_rates import gpt
 
 live = dl.Trial(
     scheme="post-ln",
@@ -99,8 +99,8 @@ live = dl.Trial(
 pair = {scheme: dl.train(replace(live, scheme=scheme).lower()) for scheme in ("post-ln", "deepnorm")}
 
 # %%
-from paper_checks.pages.drawing import STYLES
-from paper_checks.pages.training import FACTOR, ratio
+from depthlaw.paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.pages.training import FACTOR, ratio
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.4), dpi=90)
 for scheme, run in pair.items():
@@ -122,7 +122,7 @@ right.set_yscale("log")
 plt.show()
 
 # %%
-from paper_checks.pages.training import leaves, within
+from depthlaw.paper_checks.pages.training import leaves, within
 
 for scheme, run in pair.items():
     gone = leaves(run)
@@ -153,7 +153,7 @@ within a factor of {FACTOR:g} of that (the grey band): {when}.
 # run still trains. That is what "stable" can mean in a measurable way.
 
 # %%
-from paper_checks.experiments.stable_rates import SCHEMES
+from depthlaw.paper_checks.experiments.stable_rates import SCHEMES
 
 rates = records["stable-rates"]
 rates_picture = pictures["training-rates"]
@@ -164,8 +164,8 @@ show(replace(rates_picture, panels=[panel], height=4.2))
 
 
 # %%
-from paper_checks.experiments.stable_rates import MIDDLE
-from paper_checks.routes import questions
+from depthlaw.paper_checks.experiments.stable_rates import MIDDLE
+from depthlaw.paper_checks.routes import questions
 
 
 def answers(statements, book):
@@ -188,7 +188,7 @@ these seeds do not tell, not that there is no difference.
 """)
 
 # %%
-from paper_checks.experiments.warmup import plain
+from depthlaw.paper_checks.experiments.warmup import plain
 
 words = {"CONFIRMED": "shown", "REFUTED": "refuted: its reverse is shown", "UNDECIDED": "open"}
 inside = [words[one.evidence(rates.book).verdict.value] for one in questions.WITHIN_POST.values()]
@@ -210,9 +210,9 @@ first = replace(predicts.panels[0], title="The update at initialisation, and the
 show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
-from paper_checks.pages.markdown import bracket
-from paper_checks.pages.training import cases_by_depth, correlation, count, judged_pairs
-from paper_checks.routes.forecast import LOOKS
+from depthlaw.paper_checks.pages.markdown import bracket
+from depthlaw.paper_checks.pages.training import cases_by_depth, correlation, count, judged_pairs
+from depthlaw.paper_checks.routes.forecast import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])
 ranks = {num: correlation(found) for num, found in by_depth.items()}
@@ -236,8 +236,8 @@ together, so that by chance not even one contradiction is to be expected.
 """)
 
 # %%
-from paper_checks.pages.training import mean_update, trial_of
-from paper_checks.routes.training import in_octaves
+from depthlaw.paper_checks.pages.training import mean_update, trial_of
+from depthlaw.paper_checks.routes.training import in_octaves
 
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
 clear = sorted((pair for pair in pairs if pair.agrees is False), key=lambda pair: pair.rates.octaves.high or 0.0)
@@ -275,9 +275,9 @@ for name in ("S3-49", "S3-04"):
 # takes the first half of the run.
 
 # %%
-from paper_checks.experiments.warmup import DEPTHS, EDGE, SAME_SUM, warmed
-from paper_checks.routes.training import in_share
-from sims.training.outcomes import share
+from depthlaw.paper_checks.experiments.warmup import DEPTHS, EDGE, SAME_SUM, warmed
+from depthlaw.paper_checks.routes.training import in_share
+from depthlaw.sims.training.outcomes import share
 
 warm = records["warmup"]
 trained = {
@@ -325,10 +325,10 @@ At {EDGE} layers a side some seeds train and some do not: {with_it.successes} of
 # synthesised sound frames, which can be learnt in few steps.
 
 # %%
-from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
-from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
-from paper_checks.experiments.thousand_layers import arm_name as deep_name
-from paper_checks.pages.training import held_out
+from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
+from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
+from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
+from depthlaw.paper_checks.pages.training import held_out
 
 deepest = records["thousand-layers"]
 panels = pictures["training-thousand"].panels
@@ -392,7 +392,7 @@ Three readings.
 # update, an optimizer with its own row keeps its rate over depth, and loses it with a row whose update grows.
 
 # %%
-from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
+from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 
 own = records["own-row"]
 table(answers([*questions.OWN_ROW.values(), *questions.OTHER_ROW.values()], own.book))
@@ -430,7 +430,7 @@ what keeps the rate.
 # what would decide each:
 
 # %%
-from paper_checks.papers.registry import claims
+from depthlaw.paper_checks.papers.registry import claims
 
 for name, claim in claims().items():
     parts = [part for part in claim.parts if part.open and part.expected.value == "UNDECIDED"]

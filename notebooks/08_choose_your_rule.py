@@ -34,7 +34,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import name_curves, pick, say, style, table
+from depthlaw.paper_checks.pages.prose import name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows.
@@ -190,7 +190,7 @@ no independent looks. Beside chance, expect deviations of order L/d, here up to 
 # %%
 from textwrap import wrap
 
-from paper_checks.lowering.advice import known_as, placement
+from depthlaw.paper_checks.lowering.advice import known_as, placement
 
 norms = placement(advice.deep.config(OPTIMIZER))
 rule = dl.solve_rule(norms, OPTIMIZER, advice.deep.arch)

@@ -30,7 +30,7 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
-from paper_checks.pages.prose import formula, name_curves, pick, quote, say, style, table, typeset
+from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, quote, say, style, table, typeset
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
@@ -42,8 +42,8 @@ torch.manual_seed(0)
 # %%
 from collections import Counter
 
-from paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
-from paper_checks.papers.registry import claims
+from depthlaw.paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
+from depthlaw.paper_checks.papers.registry import claims
 
 PRINTED = {"pre-ln": PRE_BOUND, "sub-ln": SUB_BOUND}
 counts = Counter(claim.expected.value for claim in claims().values())
@@ -66,7 +66,7 @@ worst part, so a refuted one may be right in all but one of the networks that it
 
 
 # %%
-from paper_checks.verify.document import check_claim
+from depthlaw.paper_checks.verify.document import check_claim
 
 
 def by_parts(name):
@@ -111,7 +111,7 @@ say(f"The power of $L$ behind a LayerNorm is {float(orders['layernorm'].powers[0
 # %%
 import math
 
-from paper_checks.routes import recorded_stacks
+from depthlaw.paper_checks.routes import recorded_stacks
 
 deep = [2**k for k in range(2, pick(21, fast=12))]
 curves = {
@@ -156,9 +156,9 @@ by_parts("S3-10")
 # %%
 from fractions import Fraction
 
-from paper_checks.routes import second_meanfield
-from paper_checks.routes.algebra import value_at
-from paper_checks.routes.update_bounds import LETTERS
+from depthlaw.paper_checks.routes import second_meanfield
+from depthlaw.paper_checks.routes.algebra import value_at
+from depthlaw.paper_checks.routes.update_bounds import LETTERS
 
 formula(PRE_BOUND, r"\Delta F_{\text{pre}}", r"\;\le\; \eta d\;\cdot")
 growing = [Fraction(3) ** k for k in range(4)]
@@ -180,7 +180,7 @@ And real networks of those gains, {net.d_model} wide, {real.num} seeds, gradient
 """)
 
 # %%
-from paper_checks.pages.drawing import STYLES
+from depthlaw.paper_checks.pages.drawing import STYLES
 
 ratios = {"pre-ln": [], "sub-ln": []}
 steps = [Fraction(k, 4) for k in range(2, 25)]
@@ -333,8 +333,8 @@ by_parts("DN-10")
 # at which a network trains:
 
 # %%
-from paper_checks.pages.training import Record, count, judged_pairs
-from paper_checks.routes.forecast import LOOKS
+from depthlaw.paper_checks.pages.training import Record, count, judged_pairs
+from depthlaw.paper_checks.routes.forecast import LOOKS
 
 quote("S3-49")
 record = Record.read("stable-rates")

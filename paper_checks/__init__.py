@@ -1,7 +1,7 @@
 """Claims, verdicts, real networks beside predictions, the command line: what knows both ``theory`` and ``sims``.
 
->>> from paper_checks import Network, claim
->>> from theory import scheme
+>>> from depthlaw.paper_checks import Network, claim
+>>> from depthlaw.theory import scheme
 >>> network = Network(scheme=scheme("post-ln"), num_sublayers=8, d_model=64)
 >>> round(network.theory("sgd").update, 4), claim("S1-24").expected.value
 (5.3333, 'CONFIRMED')

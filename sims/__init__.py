@@ -2,7 +2,7 @@
 
 Build a network from plain numbers, ask by how much one optimizer step changes its output, and train it:
 
->>> from sims import ModelConfig, Question, Task, alternating, run
+>>> from depthlaw.sims import ModelConfig, Question, Task, alternating, run
 >>> task = Task(num_tokens=4)
 >>> config = task.on(ModelConfig(encoder=alternating(4), d_model=16))
 >>> [result] = run(Question(config=config, task=task, optimizers=("sgd",)), seeds=range(3))

@@ -261,7 +261,7 @@ def _about(dask_worker: Any) -> dict[str, Any]:
     import torch
     from dask import config
 
-    from sims.ensemble import available_bytes
+    from depthlaw.sims.ensemble import available_bytes
 
     limit, left = dask_worker.memory_manager.memory_limit, math.inf
     if limit:

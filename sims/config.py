@@ -4,7 +4,7 @@
 width, its norms. ``Task`` says what the network is given, and what of it is read. Nothing here imports torch, so that
 whoever only predicts need not wait for it.
 
->>> from sims.config import ModelConfig, SublayerConfig, Task, alternating, decoder_layers
+>>> from depthlaw.sims.config import ModelConfig, SublayerConfig, Task, alternating, decoder_layers
 >>> config = ModelConfig(encoder=alternating(4), d_model=16, num_heads=2)
 >>> config.size_of_head, Task(num_tokens=4, objective="ce").on(config).num_outputs
 (8, 16)

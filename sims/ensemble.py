@@ -5,8 +5,8 @@ rates); what gives a tensor its shape, or the code its path, is the same for all
 plain ``Transformer`` of the same config and seed, bit for bit, so one pass over the ensemble is E passes over these, to
 rounding. Deep means need it: log U of one network scatters by about 0.8 sqrt(2N/d) in deep post-LN.
 
->>> from sims.ensemble import Ensemble, Member
->>> from sims.model import ModelConfig, alternating
+>>> from depthlaw.sims.ensemble import Ensemble, Member
+>>> from depthlaw.sims.model import ModelConfig, alternating
 >>> config = ModelConfig(encoder=alternating(2), d_model=16)
 >>> ensemble = Ensemble([Member(config, seed) for seed in (0, 1, 2)])
 >>> tuple(ensemble.tagged()[0][1].shape)[0]
@@ -25,7 +25,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer, Weight, weights_of
+from depthlaw.sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer, Weight, weights_of
 
 
 class Member(NamedTuple):

@@ -4,9 +4,9 @@
 optimizer/role, a number for each seed, in the unit that is O(1) in the width. NotEnoughMemoryError, a ValueError, where
 not one network fits. On a CPU the seeds of a chunk are shared out to threads, one to a core.
 
->>> from sims.measure import Question, choose_device, run
->>> from sims.model import ModelConfig, alternating
->>> from sims.update import Task
+>>> from depthlaw.sims.measure import Question, choose_device, run
+>>> from depthlaw.sims.model import ModelConfig, alternating
+>>> from depthlaw.sims.update import Task
 >>> task = Task(num_tokens=4)
 >>> config = task.on(ModelConfig(encoder=alternating(4), d_model=16))
 >>> [result] = run(Question(config=config, task=task, optimizers=("sgd", "adam")), seeds=range(3))
@@ -30,11 +30,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sims.ensemble import Ensemble, Member, bytes_of_member, members_at_once
-from sims.model import BRANCH_ROLES, ModelConfig
-from sims.optim import NORMALISATION
-from sims.records.record import is_of
-from sims.update import (
+from depthlaw.sims.ensemble import Ensemble, Member, bytes_of_member, members_at_once
+from depthlaw.sims.model import BRANCH_ROLES, ModelConfig
+from depthlaw.sims.optim import NORMALISATION
+from depthlaw.sims.records.record import is_of
+from depthlaw.sims.update import (
     Divergence,
     FirstOrder,
     Inputs,
@@ -209,8 +209,8 @@ def _without(result: Result, unreliable: Mapping[str, float]) -> Result:
 def collect(question: Question, seeds: Sequence[int]) -> dict[str, list[float]]:
     """The values of ``run`` by quantity, of all seeds in one list.
 
-    >>> from sims.measure import Question, collect
-    >>> from sims.model import ModelConfig, alternating
+    >>> from depthlaw.sims.measure import Question, collect
+    >>> from depthlaw.sims.model import ModelConfig, alternating
     >>> values = collect(Question(config=ModelConfig(encoder=alternating(2), d_model=8)), range(3))
     >>> [len(values[f"sgd/{role}"]) for role in ("update", "fc1")]
     [3, 3]

@@ -25,7 +25,7 @@ B T (15 D + 5 F) numbers of an FFN, by its norms, and B T (10 D + H T) to B T (2
 (B, T) where there is a vocabulary. The names of ``sims.config`` can be imported from here, too.
 
 >>> import torch
->>> from sims.model import ModelConfig, Transformer, alternating
+>>> from depthlaw.sims.model import ModelConfig, Transformer, alternating
 >>> config = ModelConfig(encoder=alternating(4), placement="pre", d_model=16, num_heads=2, num_outputs=3)
 >>> model = Transformer(config, seed=0)
 >>> hidden = model(torch.ones(1, 5, 16, dtype=torch.float64))
@@ -44,7 +44,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sims.config import (
+from depthlaw.sims.config import (
     ACTIVATIONS,
     BRANCH_ROLES,
     GATED,

@@ -26,7 +26,7 @@ itself, torch's or, where torch has none, as published. The last argument of ``f
 dimensions are the tensor's own; those before are ensemble members.
 
 >>> import torch
->>> from sims.optim import first_step, make
+>>> from depthlaw.sims.optim import first_step, make
 >>> grad, weight = torch.tensor([[3.0, -4.0]]), torch.ones(1, 2)
 >>> [first_step(name, grad, weight, 2).tolist() for name in ("sgd", "adam")]
 [[[3.0, -4.0]], [[1.0, -1.0]]]
@@ -51,7 +51,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer, RMSprop
 
-from sims.config import MATCHED, MIXED, NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING
+from depthlaw.sims.config import MATCHED, MIXED, NORMALISATION, OPTIMIZERS, RMSPROP_SMOOTHING
 
 
 def _check_name(name: str) -> None:

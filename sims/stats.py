@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from sims.records.record import DIGITS
+from depthlaw.sims.records.record import DIGITS
 
 LEVEL = 0.95
 
@@ -37,7 +37,7 @@ class Estimate:
 
     standard_error, low, high: None where a single value says nothing of its scatter.
 
-    >>> from sims.stats import estimate
+    >>> from depthlaw.sims.stats import estimate
     >>> estimate([2.0])
     Estimate(mean=2.0, standard_error=None, low=None, high=None, num=1)
     """
@@ -56,7 +56,7 @@ def estimate(values: Sequence[float | None], level: float = LEVEL) -> Estimate:
     they are not). ValueError where there is no value, or one that diverged (None, NaN, infinite): the mean of the
     others would be that of the networks that did not.
 
-    >>> from sims.stats import estimate
+    >>> from depthlaw.sims.stats import estimate
     >>> found = estimate([2.0, 2.4, 1.9, 2.1])
     >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2), found.num
     (2.1, 1.76, 2.44, 4)
@@ -87,7 +87,7 @@ def num_diverged(values: Sequence[float | None]) -> int:
 def ratio_to_exact(measured: Estimate, exact: float) -> Estimate:
     """measured / exact, the interval divided with it. ValueError where exact is 0 or not finite.
 
-    >>> from sims.stats import estimate, ratio_to_exact
+    >>> from depthlaw.sims.stats import estimate, ratio_to_exact
     >>> found = ratio_to_exact(estimate([2.0, 2.4, 1.9, 2.1]), 2.0)
     >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
     (1.05, 0.878, 1.222)
@@ -105,7 +105,7 @@ def ratio(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
 
     ValueError where a mean is not positive. num: the values of both.
 
-    >>> from sims.stats import estimate, ratio
+    >>> from depthlaw.sims.stats import estimate, ratio
     >>> found = ratio(estimate([2.0, 2.4, 1.9]), estimate([1.0, 1.2, 1.1]))
     >>> round(found.mean, 3), found.low < found.mean < found.high, found.num
     (1.909, True, 6)
@@ -124,7 +124,7 @@ def ratio(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
 def difference(first: Estimate, second: Estimate, level: float = LEVEL) -> Estimate:
     """first - second, of independent seeds. num: the values of both.
 
-    >>> from sims.stats import difference, estimate
+    >>> from depthlaw.sims.stats import difference, estimate
     >>> found = difference(estimate([2.0, 2.4, 1.9]), estimate([1.0, 1.2, 1.1]))
     >>> round(found.mean, 3), found.low < found.mean < found.high, found.num
     (1.0, True, 6)
@@ -172,7 +172,7 @@ def fit_exponent(
     A length whose mean is not positive, or where a seed diverged, is left out and listed. ValueError where a length
     stands twice, or lists do not fit.
 
-    >>> from sims.stats import fit_exponent
+    >>> from depthlaw.sims.stats import fit_exponent
     >>> samples = [[1.9, 2.1], [4.0, 4.2], [8.1, 7.7], [None, 16.0]]
     >>> found = fit_exponent((4, 8, 16, 32), samples, predicted=(2.0, 4.0, 8.0, 16.0))
     >>> round(found.measured.mean, 3), round(found.predicted, 3), found.difference.low < 0 < found.difference.high
@@ -236,7 +236,7 @@ def width_term(
     widths are met exactly. Terms in (L/d)^2 are neglected: widths should be well above L. ValueError for fewer than two
     different widths, or a list that does not fit.
 
-    >>> from sims.stats import estimate, width_term
+    >>> from depthlaw.sims.stats import estimate, width_term
     >>> ratios = [estimate([1.18, 1.22]), estimate([1.09, 1.11])]
     >>> found = width_term((64, 128), ratios, num_sublayers=16)
     >>> round(found.limit.mean, 3), round(found.slope.mean, 3)
@@ -271,7 +271,7 @@ def agrees(first: Sequence[float | None], second: Sequence[float | None], level:
 
     ValueError: fewer than two values on a side, or one that diverged.
 
-    >>> from sims.stats import agrees
+    >>> from depthlaw.sims.stats import agrees
     >>> agrees([1.0, 1.2, 0.9], [1.1, 1.0, 1.3]).is_agreed
     True
     >>> found = agrees([1.0, 1.01, 0.99, 1.0], [2.0, 2.01, 1.99, 2.0])

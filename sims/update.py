@@ -11,9 +11,9 @@ Dimensions: E ensemble members, B batch, T tokens, D d_model.
 and one backward pass, ``roles_of`` adds up by role: (E,) each, E members.
 
 >>> import torch
->>> from sims.ensemble import Ensemble, Member
->>> from sims.model import ModelConfig, alternating
->>> from sims.update import Task, draw_inputs, first_order, roles_of
+>>> from depthlaw.sims.ensemble import Ensemble, Member
+>>> from depthlaw.sims.model import ModelConfig, alternating
+>>> from depthlaw.sims.update import Task, draw_inputs, first_order, roles_of
 >>> task = Task(num_tokens=4)
 >>> config = task.on(ModelConfig(encoder=alternating(4), d_model=16))
 >>> ensemble = Ensemble([Member(config, seed) for seed in (0, 1, 2)])
@@ -36,9 +36,9 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
 
-from sims.config import BRANCH_ROLES, ModelConfig, Task
-from sims.ensemble import Ensemble
-from sims.optim import MIXED, NORMALISATION, first_step, group_options, make, step_length
+from depthlaw.sims.config import BRANCH_ROLES, ModelConfig, Task
+from depthlaw.sims.ensemble import Ensemble
+from depthlaw.sims.optim import MIXED, NORMALISATION, first_step, group_options, make, step_length
 
 
 @dataclass(frozen=True)

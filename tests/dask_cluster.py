@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paper_checks.system.places import ROOT
+from depthlaw.paper_checks.system.places import ROOT
 
 PATIENCE = 120.0
 """Seconds for what takes two or three on an idle machine."""

@@ -51,11 +51,11 @@ def quick_claim(id_: str) -> dict[str, Any]:
 
 def _judge(id_: str) -> dict[str, Any]:
     """Both entries. What a check says of a statement is worked out once: the two judge by the same evidence."""
-    import paper_checks.claims.claim
-    from paper_checks.verify.document import check_claim
+    import depthlaw.paper_checks.claims.claim
+    from depthlaw.paper_checks.verify.document import check_claim
 
     gc.freeze()  # as before each test: what the claims before it derived is not looked at again
-    perform, said = paper_checks.claims.claim.perform, {}
+    perform, said = depthlaw.paper_checks.claims.claim.perform, {}
 
     def remembered(check: Any, statement: Any) -> Any:
         if (id(check), statement) not in said:
@@ -63,7 +63,7 @@ def _judge(id_: str) -> dict[str, Any]:
         return said[id(check), statement][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper_checks.claims.claim, "perform", remembered)
+        patch.setattr(depthlaw.paper_checks.claims.claim, "perform", remembered)
         return {"whole": check_claim(id_, True), "quick": check_claim(id_, False, True)}
 
 
@@ -73,10 +73,10 @@ def whole() -> dict[str, Any]:
 
 
 def _document() -> dict[str, Any]:
-    from paper_checks.papers.registry import claims
-    from paper_checks.routes.printed_tables import side_by_side
-    from paper_checks.verify import document as engine
-    from paper_checks.verify.concord import agreements
+    from depthlaw.paper_checks.papers.registry import claims
+    from depthlaw.paper_checks.routes.printed_tables import side_by_side
+    from depthlaw.paper_checks.verify import document as engine
+    from depthlaw.paper_checks.verify.concord import agreements
 
     entries = [claim(id_) for id_ in claims()]
     rows = side_by_side(engine.small_tables(), claims().values())

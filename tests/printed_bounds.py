@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from theory.symbols import M, N, side_symbols
+from depthlaw.theory.symbols import M, N, side_symbols
 
 Gains = Sequence[float] | Sequence[Fraction]
 

@@ -1,6 +1,6 @@
 """Exact: what a scheme's update is at any depth, which rule keeps it from growing, and bounds on it.
 
->>> from theory import predict, solve_rule
+>>> from depthlaw.theory import predict, solve_rule
 >>> round(predict("post-ln", "sgd", 8).update, 4)
 5.3333
 """

@@ -24,8 +24,8 @@ import mpmath
 import sympy as sp
 from mpmath.calculus.quadrature import GaussLegendre
 
-from theory.symbols import scale as S
-from theory.symbols import scratch, u
+from depthlaw.theory.symbols import scale as S
+from depthlaw.theory.symbols import scratch, u
 
 Real = Any  # a float or an mpf: the quadrature is written once for both
 Expr = Any  # a sympy expression (sympy's arithmetic is untyped)
@@ -61,8 +61,8 @@ class Activation:
 
     One of one's own is these two expressions; moments, expansions and properties are derived from them.
 
-    >>> from theory.moments import Activation, Kind, exact
-    >>> from theory.symbols import scale, u
+    >>> from depthlaw.theory.moments import Activation, Kind, exact
+    >>> from depthlaw.theory.symbols import scale, u
     >>> absolute = Activation(name="abs", positive=u, negative=-u)
     >>> absolute.is_homogeneous, absolute.is_odd
     (True, False)
@@ -146,7 +146,7 @@ ACTIVATIONS: Final[dict[str, Activation]] = {
 def activation(name: str) -> Activation:
     """The activation of that name; an unknown name is a ValueError that says which names are near and allowed.
 
-    >>> from theory.moments import ACTIVATIONS, activation
+    >>> from depthlaw.theory.moments import ACTIVATIONS, activation
     >>> list(ACTIVATIONS)
     ['identity', 'relu', 'leaky_relu', 'gelu', 'silu', 'tanh']
     >>> activation("leaky_relu").expression
@@ -173,8 +173,8 @@ def exact(act: Activation, kind: Kind, scale: Expr) -> Expr | None:
     Homogeneous phi: every kind. gelu: all but ABS_CENTRED and SLOPE_ABS. silu: ABS_MEAN. tanh: MEAN. ValueError of a
     scale that is not positive.
 
-    >>> from theory.moments import Kind, activation, exact
-    >>> from theory.symbols import scale
+    >>> from depthlaw.theory.moments import Kind, activation, exact
+    >>> from depthlaw.theory.symbols import scale
     >>> exact(activation("relu"), Kind.VARIANCE, scale)
     -s**2/(2*pi) + s**2/2
     >>> exact(activation("gelu"), Kind.MEAN, scale)
@@ -283,7 +283,7 @@ def small_scale(act: Activation, kind: Kind) -> Expansion:
     Fewer where the series ends (then it is exact up to exp(-const/s^2), or altogether for a homogeneous phi), none for
     a moment that is 0.
 
-    >>> from theory.moments import Kind, activation, small_scale
+    >>> from depthlaw.theory.moments import Kind, activation, small_scale
     >>> small_scale(activation("tanh"), Kind.SECOND)
     ((1, 2), (-2, 4), (17/3, 6))
     """
@@ -301,7 +301,7 @@ def large_scale(act: Activation, kind: Kind) -> Expansion:
 
     Coefficients are exact, except SLOPE_ABS of gelu and silu (30-digit Floats, by quadrature).
 
-    >>> from theory.moments import Kind, activation, large_scale
+    >>> from depthlaw.theory.moments import Kind, activation, large_scale
     >>> large_scale(activation("tanh"), Kind.SECOND)
     ((1, 0), (-sqrt(2)/sqrt(pi), -1), (sqrt(2)*pi**(3/2)/24, -3))
     """
@@ -524,8 +524,8 @@ def precise(act: Activation, kind: Kind, scale: Any, digits: int = 30) -> mpmath
     they do not, ValueError for a scale that is not positive and finite.
 
     >>> import mpmath
-    >>> from theory.moments import precise
-    >>> from theory.moments import Kind, activation
+    >>> from depthlaw.theory.moments import precise
+    >>> from depthlaw.theory.moments import Kind, activation
     >>> mpmath.nstr(precise(activation("gelu"), Kind.SECOND, 1), 20)
     '0.42522148257029867492'
     """
@@ -562,8 +562,8 @@ def numeric(act: Activation, kind: Kind, scale: float) -> float:
 
     Closed form where there is one, else a Chebyshev interpolant in log2(scale) on its octave, built on first use.
 
-    >>> from theory.moments import numeric
-    >>> from theory.moments import Kind, activation
+    >>> from depthlaw.theory.moments import numeric
+    >>> from depthlaw.theory.moments import Kind, activation
     >>> numeric(activation("relu"), Kind.SECOND, 2.0)
     2.0
     >>> round(numeric(activation("tanh"), Kind.SECOND, 1.0), 10)

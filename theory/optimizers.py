@@ -20,7 +20,7 @@ from typing import Final
 import sympy as sp
 from sympy import Abs, Expr, Matrix, Max, Min, Pow, Rational, S, Symbol, sign, sqrt
 
-from theory.symbols import eta, scratch, scratch_matrix
+from depthlaw.theory.symbols import eta, scratch, scratch_matrix
 
 beta1: Final = scratch("beta1", positive=True)
 beta2: Final = scratch("beta2", positive=True)
@@ -262,9 +262,9 @@ class Optimizer:
     It must take 2x2 and 1x3 matrices of real numbers or symbols; exponents are exact. Its docstring tells its regime.
     NotHomogeneousError where a degree is asked for that the map does not have.
 
-    >>> from theory.optimizers import Optimizer, frobenius
-    >>> from theory.rules.solve import solve_rule
-    >>> from theory.symbols import eta
+    >>> from depthlaw.theory.optimizers import Optimizer, frobenius
+    >>> from depthlaw.theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.symbols import eta
     >>> normalised = Optimizer(name="normalised", update=lambda g, theta: -eta * g / frobenius(g))
     >>> normalised.gradient_degree, normalised.parameter_degree, normalised.assumes_rank_one
     (0, 0, True)
@@ -403,7 +403,7 @@ sqrt(d): of a square matrix, or up to a constant of any other."""
 def optimizer(name: str) -> Optimizer:
     """The optimizer of that name. Raises ValueError with the nearest names and the allowed ones.
 
-    >>> from theory.optimizers import OPTIMIZERS, optimizer
+    >>> from depthlaw.theory.optimizers import OPTIMIZERS, optimizer
     >>> len(OPTIMIZERS)
     12
     >>> adam = optimizer("adam")

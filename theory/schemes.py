@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from sympy import Expr, Rational, S, ceiling, log, sqrt
 
-from theory.stack import NO_NORM, PERI, PLACEMENTS, POST, PRE, SUB, Placement, Stack
-from theory.symbols import L, l
+from depthlaw.theory.stack import NO_NORM, PERI, PLACEMENTS, POST, PRE, SUB, Placement, Stack
+from depthlaw.theory.symbols import L, l
 
 _N = L / 2
 
@@ -27,10 +27,10 @@ class Scheme:
     scheme, so it stands inside the predicted update. min_sublayers: the least L for which the scheme is defined.
 
     >>> from sympy import Rational
-    >>> from theory.meanfield.update import predict
-    >>> from theory.schemes import Scheme
-    >>> from theory.stack import PRE, Stack
-    >>> from theory.symbols import L
+    >>> from depthlaw.theory.meanfield.update import predict
+    >>> from depthlaw.theory.schemes import Scheme
+    >>> from depthlaw.theory.stack import PRE, Stack
+    >>> from depthlaw.theory.symbols import L
     >>> mine = Scheme(name="my-norm", source="me", stack=Stack(placement=PRE, branch_weight=L ** -Rational(1, 2)))
     >>> [round(predict(mine, "sgd", count).update, 4) for count in (8, 800)]
     [0.7905, 0.8107]
@@ -164,7 +164,7 @@ def nearest(name: str, allowed: list[str], what: str) -> str:
 def scheme(name: str) -> Scheme:
     """The scheme of that name; ValueError with the nearest names otherwise.
 
-    >>> from theory.schemes import SCHEMES, scheme
+    >>> from depthlaw.theory.schemes import SCHEMES, scheme
     >>> len(SCHEMES)
     30
     >>> deepnorm = scheme("deepnorm")
@@ -198,8 +198,8 @@ def custom_scheme(
     Each law is a pair (C, P) of fractions, C positive. ValueError for another placement or constant.
 
     >>> from fractions import Fraction
-    >>> from theory.meanfield.update import predict
-    >>> from theory.schemes import custom_scheme
+    >>> from depthlaw.theory.meanfield.update import predict
+    >>> from depthlaw.theory.schemes import custom_scheme
     >>> weight, gain = (Fraction(1), Fraction(1, 4)), (Fraction(7, 10), Fraction(-1, 4))
     >>> found = custom_scheme("post", residual_weight=weight, gain=gain)
     >>> found.name, found.stack.residual_weight

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Integer, Rational, S
 
-from theory.symbols import M, N, l
+from depthlaw.theory.symbols import M, N, l
 
 
 class NormKind(Enum):
@@ -38,7 +38,7 @@ class Placement:
     the head, needed where the stream itself is not normalised. heads: in an attention, of queries, keys and values in
     the place of pre; to the second moments of one input the two are the same.
 
-    >>> from theory.stack import PLACEMENTS
+    >>> from depthlaw.theory.stack import PLACEMENTS
     >>> PLACEMENTS["sub"].names
     ('pre', 'inner', 'final')
     """
@@ -142,7 +142,7 @@ def transfer(  # the one form has this many letters
     stands before the branch, as ``real_norm`` has it; elsewhere a norm is a real one.
 
     >>> from math import pi, sqrt
-    >>> from theory.stack import PRE, BranchMoments, NormKind, transfer
+    >>> from depthlaw.theory.stack import PRE, BranchMoments, NormKind, transfer
     >>> identity = BranchMoments(1.0, 1.0, sqrt(2 / pi), sqrt(2 / pi), 1.0, 1.0)
     >>> letters = {"residual_weight": 1, "branch_weight": 1, "input_scale": 1, "gain_in": 1, "gain_out": 1}
     >>> found = transfer(PRE, NormKind.LAYERNORM, identity, stream=4.0, sqrt=sqrt, **letters)
@@ -195,8 +195,8 @@ class Stack:
     place, tanh(x/2) or erf(x/2). has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l beside x; the head reads
     x_L + norm(y_L).
 
-    >>> from theory.stack import POST, Stack
-    >>> from theory.symbols import L
+    >>> from depthlaw.theory.stack import POST, Stack
+    >>> from depthlaw.theory.symbols import L
     >>> Stack(placement=POST, residual_weight=L, gain_in=1 / L).gain_out
     1
     """
@@ -221,7 +221,7 @@ class Stack:
     def placement_at(self, index: int, num_sublayers: int, *, is_ffn: bool | None = None) -> Placement:
         """Where norms stand in sublayer ``index``, counted from 1. is_ffn: of a Transformer's; None: every second one.
 
-        >>> from theory.schemes import scheme
+        >>> from depthlaw.theory.schemes import scheme
         >>> [scheme("mix-ln").stack.placement_at(index, 16).names for index in (4, 5)]
         [('post',), ('pre', 'final')]
         """

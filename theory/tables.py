@@ -14,19 +14,19 @@ from dataclasses import dataclass
 import mpmath
 from sympy import Expr, Float, S, erf, gamma, log, loggamma, nan, oo, simplify
 
-from theory.asymptotics.evaluate import constant
-from theory.asymptotics.expansion import BeyondScaleError
-from theory.asymptotics.orders import Order
-from theory.asymptotics.special import GaussianMoment
-from theory.bounds.update import BOUNDS, derive_bound
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.optimizers import OPTIMIZERS, optimizer
-from theory.rules.magnitude import compact
-from theory.rules.solve import solve_rule
-from theory.schemes import SCHEMES, scheme
-from theory.stack import NormKind
-from theory.symbols import L, N, scratch
+from depthlaw.theory.asymptotics.evaluate import constant
+from depthlaw.theory.asymptotics.expansion import BeyondScaleError
+from depthlaw.theory.asymptotics.orders import Order
+from depthlaw.theory.asymptotics.special import GaussianMoment
+from depthlaw.theory.bounds.update import BOUNDS, derive_bound
+from depthlaw.theory.meanfield.growth import update_order
+from depthlaw.theory.meanfield.setting import Setting
+from depthlaw.theory.optimizers import OPTIMIZERS, optimizer
+from depthlaw.theory.rules.magnitude import compact
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.schemes import SCHEMES, scheme
+from depthlaw.theory.stack import NormKind
+from depthlaw.theory.symbols import L, N, scratch
 
 Cell = str | None
 Row = dict[str, Cell]
@@ -76,9 +76,9 @@ def order_cells(order: Order) -> Row:
 
     The first five are text that ``sympify`` reads, or None; ``approximate`` is for people: four digits, in N.
 
-    >>> from theory.asymptotics.orders import leading_order
-    >>> from theory.symbols import N
-    >>> from theory.tables import order_cells
+    >>> from depthlaw.theory.asymptotics.orders import leading_order
+    >>> from depthlaw.theory.symbols import N
+    >>> from depthlaw.theory.tables import order_cells
     >>> cells = order_cells(leading_order(3 * N + 1, N))
     >>> cells["coefficient"], cells["power"], cells["approximate"]
     ('3', '1', '3 N')
@@ -130,8 +130,8 @@ def expression_cell(expr: Expr) -> str:
     """An expression in one variable: its constant factor tidied, moments without a closed form as decimals.
 
     >>> from sympy import Rational, sqrt
-    >>> from theory.symbols import N
-    >>> from theory.tables import expression_cell
+    >>> from depthlaw.theory.symbols import N
+    >>> from depthlaw.theory.tables import expression_cell
     >>> expression_cell(sqrt(8) * N ** Rational(1, 2) / 2)
     '(sqrt(2))*sqrt(N)'
     """
@@ -145,7 +145,7 @@ def expression_cell(expr: Expr) -> str:
 def su_optimizers() -> Table:
     """Each optimizer's first step, its loss change, and the alpha and lambda of post-norm that go with it.
 
-    >>> from theory.tables import su_optimizers
+    >>> from depthlaw.theory.tables import su_optimizers
     >>> for row in su_optimizers().rows:
     ...     print(row["optimizer"], row["loss_change"], row["alpha"], row["lambda"], sep="  ")
     sgd  -eta*||g||^2  (2*N)**(1/4)  (2*N)**(-1/4)
@@ -172,7 +172,7 @@ def su_optimizers() -> Table:
 def su_prenorm() -> Table:
     """The gain lambda that keeps a pre-norm's update flat, by optimizer.
 
-    >>> from theory.tables import su_prenorm
+    >>> from depthlaw.theory.tables import su_prenorm
     >>> [(row["optimizer"], row["lambda"]) for row in su_prenorm().rows]
     [('sgd', '1/sqrt(2*N)'), ('adam', '1/(2*N)'), ('lamb', '1/sqrt(2*N)')]
     """
@@ -187,7 +187,7 @@ def su_prenorm() -> Table:
 def deepnet() -> Table:
     """DeepNorm's alpha and beta by architecture, as ``solve_rule`` derives them.
 
-    >>> from theory.tables import deepnet
+    >>> from depthlaw.theory.tables import deepnet
     >>> for row in deepnet().rows:
     ...     print(row["architecture"], row["side"], row["alpha"], row["beta"])
     encoder encoder (2*N)**(1/4) (8*N)**(-1/4)
@@ -211,7 +211,7 @@ def deepnet() -> Table:
 def magneto_gamma() -> Table:
     """Sub-LN's gain gamma by architecture, as ``solve_rule`` derives it.
 
-    >>> from theory.tables import magneto_gamma
+    >>> from depthlaw.theory.tables import magneto_gamma
     >>> for row in magneto_gamma().rows:
     ...     print(row["architecture"], row["side"], row["gamma"])
     encoder encoder sqrt(log(2*N))
@@ -236,7 +236,7 @@ def _gain(gain: Expr | None) -> Expr:
 def bounds() -> Table:
     """The bounds of ``theory.bounds.update.BOUNDS`` on one SGD step, and their order in N.
 
-    >>> from theory.tables import bounds
+    >>> from depthlaw.theory.tables import bounds
     >>> for row in bounds().rows[:5]:
     ...     print(row["scheme"], row["order"])
     post-ln N
@@ -270,7 +270,7 @@ def _cross_order(name: str, kind: str, act: str, representative: str, sign: bool
 def cross_block(name: str, act: str, kind: str) -> list[Row]:
     """The rows of one scheme, activation and norm kind, one per optimizer.
 
-    >>> from theory.tables import cross_block
+    >>> from depthlaw.theory.tables import cross_block
     >>> for row in cross_block("deepnorm", "relu", "layernorm")[:4]:
     ...     print(row["optimizer"], row["power"], row["approximate"])
     sgd 0 1/2
@@ -308,7 +308,7 @@ def cross(blocks: Iterable[list[Row]] | None = None) -> Table:
 
     All blocks take minutes: ``paper_checks.verify.tables_file`` derives them in parallel and keeps them.
 
-    >>> from theory.tables import cross, cross_block
+    >>> from depthlaw.theory.tables import cross, cross_block
     >>> table = cross([cross_block("post-ln", "relu", "layernorm")])
     >>> len(table.rows), table.rows[0]["approximate"]
     (12, '4/3 N')

@@ -27,20 +27,20 @@ from rich.console import Console
 from scipy.stats import t as student_t
 from torch import nn
 
-from paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare, together
-from paper_checks.audit.expected import Claimed
-from paper_checks.audit.inputs import Inputs, given, guess, line_of
-from paper_checks.audit.laws import shape_of_draws
-from paper_checks.audit.look import Built, Sublayer, look
-from paper_checks.audit.text import show, times, title
-from paper_checks.audit.updates import as_config, measured, of_few_tokens, predicted, task_of
-from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.system.page import Page
-from sims.cluster import as_they_end
-from sims.ensemble import available_bytes
-from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
-from sims.stats import ExponentFit, estimate, fit_exponent
-from theory.schemes import SCHEMES
+from depthlaw.paper_checks.audit.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare, together
+from depthlaw.paper_checks.audit.expected import Claimed
+from depthlaw.paper_checks.audit.inputs import Inputs, given, guess, line_of
+from depthlaw.paper_checks.audit.laws import shape_of_draws
+from depthlaw.paper_checks.audit.look import Built, Sublayer, look
+from depthlaw.paper_checks.audit.text import show, times, title
+from depthlaw.paper_checks.audit.updates import as_config, measured, of_few_tokens, predicted, task_of
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
+from depthlaw.paper_checks.system.page import Page
+from depthlaw.sims.cluster import as_they_end
+from depthlaw.sims.ensemble import available_bytes
+from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
+from depthlaw.sims.stats import ExponentFit, estimate, fit_exponent
+from depthlaw.theory.schemes import SCHEMES
 
 Build = Callable[..., nn.Module]
 _MOST_DRAWS = 50_000

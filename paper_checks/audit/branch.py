@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paper_checks.audit.graph import (
+from depthlaw.paper_checks.audit.graph import (
     ADDS,
     CONVOLUTION,
     FUSED_ATTENTION,

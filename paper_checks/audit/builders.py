@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import nn
 
-from paper_checks.audit.inputs import line_of
-from paper_checks.recipes.catalogue import RECIPES
+from depthlaw.paper_checks.audit.inputs import line_of
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
 
 HF_WIDTH = 256
 """A Hugging Face model is built that narrow: laws of depth do not depend on the width."""
@@ -78,7 +78,6 @@ def named(text: str, option: str, folder: str | None = None) -> Callable[..., An
 
 # ---------------------------------------------------------------- on the workers of a cluster
 
-_PACKAGES = ("paper_checks", "sims", "theory")
 _importing = threading.Lock()
 _audits: set[str] = set()
 """For which a worker has imported."""
@@ -153,7 +152,7 @@ def _own_files(folder: str) -> dict[str, str]:
         name: file
         for name, file in _files().items()
         if Path(file).is_relative_to(folder)
-        and name.partition(".")[0] not in (*_PACKAGES, "__main__")
+        and name.partition(".")[0] not in ("depthlaw", "__main__")
         and not installed & set(Path(file).parents)
     }
 

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from paper_checks.audit.expected import Claimed, Pair, pairs, times
-from paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
-from paper_checks.audit.look import Built, Sublayer, Weight, pattern_of
-from sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
-from theory.stack import NORM_FUNCTIONS
+from depthlaw.paper_checks.audit.expected import Claimed, Pair, pairs, times
+from depthlaw.paper_checks.audit.laws import SMALL, SURE, Law, Point, fit
+from depthlaw.paper_checks.audit.look import Built, Sublayer, Weight, pattern_of
+from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
+from depthlaw.theory.stack import NORM_FUNCTIONS
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 _NEAR = 1e-2
@@ -95,7 +95,7 @@ def together(faults: Iterable[Fault]) -> list[Fault]:
     """Those of one kind that say the same of several roles, or of both sides, as one fault; factors that are read alike
     are the same.
 
-    >>> from paper_checks.audit.compare import Fault, together
+    >>> from depthlaw.paper_checks.audit.compare import Fault, together
     >>> one, two = (Fault("init", f"The {of} matrices start at {by} times it.", (), "", "", "", (of,))
     ...             for of, by in (("q", 0.703), ("k", 0.711)))
     >>> [(fault.what, fault.roles) for fault in together([one, two])]
@@ -1548,7 +1548,7 @@ Siblings = tuple[object, ...]
 def _block_of(name: str) -> tuple[str, str] | None:
     """The stack and the block of a parameter, by the first number in its name.
 
-    >>> from paper_checks.audit.compare import _block_of
+    >>> from depthlaw.paper_checks.audit.compare import _block_of
     >>> _block_of("h.3.experts.0.up"), _block_of("head.weight")
     (('h.', '3'), None)
     """
@@ -1627,7 +1627,7 @@ def _of_layers(call: str, own: Sequence[tuple[str, str, int, str]], formula: str
     and that have one number or a formula, else a line for each, for the depth that has such layers. own: name, rows,
     layer and number. count: of layers, its name and value.
 
-    >>> from paper_checks.audit.compare import _of_layers
+    >>> from depthlaw.paper_checks.audit.compare import _of_layers
     >>> print(_of_layers("zero({}{}, {})", [("h.1.up", "", 2, "0.1")], None, ("num_layers", 4)))
     if num_layers == 4:
         zero("h.1.up", 0.1)  # layer 2 of 4
@@ -1657,7 +1657,7 @@ def _of_layers(call: str, own: Sequence[tuple[str, str, int, str]], formula: str
 def _name_of_layer(name: str, layer: int) -> str:
     """The name of a parameter as a pattern of Python in the layer, which may be counted from 0 in it.
 
-    >>> from paper_checks.audit.compare import _name_of_layer
+    >>> from depthlaw.paper_checks.audit.compare import _name_of_layer
     >>> _name_of_layer("h.3.experts.0.up", 4), _name_of_layer("embedding", 1)
     ('h.{layer - 1}.experts.0.up', 'embedding')
     """
@@ -1783,7 +1783,7 @@ def _power(values: Mapping[int, float]) -> float | None:
 def _share_of_layers(ratio: float, power: float | None) -> str | None:
     """How many of the layers a power of their number would have to count to be off by a ratio: half or twice as many.
 
-    >>> from paper_checks.audit.compare import _share_of_layers
+    >>> from depthlaw.paper_checks.audit.compare import _share_of_layers
     >>> _share_of_layers(2**0.5, -0.5), _share_of_layers(1.2, -0.5)
     ('half', None)
     """
@@ -1804,7 +1804,7 @@ def _layers_of(value: float, asked: Mapping[int, float], share: float) -> int | 
 
 def _and(texts: Sequence[str]) -> str:
     """
-    >>> from paper_checks.audit.compare import _and
+    >>> from depthlaw.paper_checks.audit.compare import _and
     >>> _and(["q"]), _and(["q", "k", "v"])
     ('q', 'q, k and v')
     """

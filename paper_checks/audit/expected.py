@@ -11,18 +11,18 @@ from typing import Any
 
 from sympy import Expr, Rational, S, Symbol, ceiling, pycode, sympify
 
-from paper_checks.audit.look import Built, Sublayer
-from paper_checks.audit.updates import as_config
-from paper_checks.lowering.lower import COUPLED, has_encoder_decoder
-from paper_checks.lowering.networks import Network, sublayers_of
-from paper_checks.recipes.catalogue import recipe
-from paper_checks.recipes.recipe import LETTERS, F, H, K, Recipe, evaluate
-from sims.model import ModelConfig, SublayerConfig, side_by_side
-from theory.rules.magnitude import gathered
-from theory.rules.solve import solve_rule
-from theory.schemes import Scheme, scheme
-from theory.stack import SCALED_ROLES
-from theory.symbols import L, M, N, d, l
+from depthlaw.paper_checks.audit.look import Built, Sublayer
+from depthlaw.paper_checks.audit.updates import as_config
+from depthlaw.paper_checks.lowering.lower import COUPLED, has_encoder_decoder
+from depthlaw.paper_checks.lowering.networks import Network, sublayers_of
+from depthlaw.paper_checks.recipes.catalogue import recipe
+from depthlaw.paper_checks.recipes.recipe import LETTERS, F, H, K, Recipe, evaluate
+from depthlaw.sims.model import ModelConfig, SublayerConfig, side_by_side
+from depthlaw.theory.rules.magnitude import gathered
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.schemes import Scheme, scheme
+from depthlaw.theory.stack import SCALED_ROLES
+from depthlaw.theory.symbols import L, M, N, d, l
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ _layer = Symbol("layer", integer=True, positive=True)
 def times(number: float, law: str | None) -> str | None:
     """Python of a number times a law.
 
-    >>> from paper_checks.audit.expected import times
+    >>> from depthlaw.paper_checks.audit.expected import times
     >>> times(0.02, "1/math.sqrt(2*num_layers)"), times(2.0, "1"), times(1.0, "num_layers**(1/4)")
     ('0.02/math.sqrt(2*num_layers)', '2', 'num_layers**(1/4)')
     """

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from paper_checks.audit.expected import Claimed, pairs
-from paper_checks.audit.inputs import given, guess
-from paper_checks.audit.laws import SMALL
-from paper_checks.audit.look import Built, Weight, look
+from depthlaw.paper_checks.audit.expected import Claimed, pairs
+from depthlaw.paper_checks.audit.inputs import given, guess
+from depthlaw.paper_checks.audit.laws import SMALL
+from depthlaw.paper_checks.audit.look import Built, Weight, look
 
 
 @dataclass(frozen=True)

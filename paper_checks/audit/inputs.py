@@ -42,7 +42,7 @@ class Inputs:
         """The tensors among what it is called with, and inside of it.
 
         >>> import torch
-        >>> from paper_checks.audit.inputs import Inputs
+        >>> from depthlaw.paper_checks.audit.inputs import Inputs
         >>> list(Inputs(kind="ids", by_name={"batch": {"ids": torch.ones(2), "pads": [torch.zeros(1)]}}).data)
         ['batch.ids', 'batch.pads.0']
         """
@@ -147,7 +147,7 @@ def first_output(answer: Any) -> Tensor:
     loss, and one by itself before those of a list of hidden states, whose last is taken. ValueError where it has none.
 
     >>> import torch
-    >>> from paper_checks.audit.inputs import first_output
+    >>> from depthlaw.paper_checks.audit.inputs import first_output
     >>> states = [torch.zeros(2, 3), torch.ones(2, 3)]
     >>> first_output((torch.ones(()), states, torch.ones(2, 5))).shape, first_output({"states": states}).mean().item()
     (torch.Size([2, 5]), 1.0)

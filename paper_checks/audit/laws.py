@@ -96,7 +96,7 @@ def _is_there(power: float | None, error: float) -> bool:
 
 def _simple(power: float | None, error: float) -> float:
     """
-    >>> from paper_checks.audit.laws import _simple
+    >>> from depthlaw.paper_checks.audit.laws import _simple
     >>> _simple(-0.49, 0.01), _simple(-0.42, 0.001)
     (-0.5, -0.42)
     """

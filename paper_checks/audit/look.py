@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from paper_checks.audit.branch import Branch, Norms, Part, Weight
-from paper_checks.audit.graph import (
+from depthlaw.paper_checks.audit.branch import Branch, Norms, Part, Weight
+from depthlaw.paper_checks.audit.graph import (
     ADDS,
     CONVOLUTION,
     MULTIPLES,
@@ -36,7 +36,7 @@ from paper_checks.audit.graph import (
     passes_on,
     shape_of,
 )
-from paper_checks.audit.inputs import Inputs, first_output
+from depthlaw.paper_checks.audit.inputs import Inputs, first_output
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
 
@@ -903,7 +903,7 @@ def _is_of_places(look_up: Node, table: Tensor) -> bool:
 def pattern_of(name: str) -> str:
     """The name of a parameter without the numbers of layers.
 
-    >>> from paper_checks.audit.look import pattern_of
+    >>> from depthlaw.paper_checks.audit.look import pattern_of
     >>> pattern_of("h.11.fc2.weight")
     'h.*.fc2.weight'
     """

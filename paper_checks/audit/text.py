@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from paper_checks.audit.compare import NOT_INDEPENDENT
-from paper_checks.audit.look import pattern_of
-from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.system.page import Page, columns, grid
-from sims.model import BRANCH_ROLES
+from depthlaw.paper_checks.audit.compare import NOT_INDEPENDENT
+from depthlaw.paper_checks.audit.look import pattern_of
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
+from depthlaw.paper_checks.system.page import Page, columns, grid
+from depthlaw.sims.model import BRANCH_ROLES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paper_checks.audit.audit import Audit
-    from paper_checks.audit.compare import Fault
+    from depthlaw.paper_checks.audit.audit import Audit
+    from depthlaw.paper_checks.audit.compare import Fault
 
 _MOST_BLOCKS = 12
 """Lines of the table of sublayers: a model whose weights differ from layer to layer has a line for each."""
@@ -27,7 +27,7 @@ _GROWS = 0.1
 
 def times(factor: float) -> str:
     """
-    >>> from paper_checks.audit.text import times
+    >>> from depthlaw.paper_checks.audit.text import times
     >>> times(1.234567), times(12345.6)
     ('x 1.23', 'x 12,346')
     """
@@ -189,7 +189,7 @@ def _show_fault(page: Page, number: int, fault: Fault, whys: Sequence[str], has_
 def _patterns(names: Sequence[str]) -> list[str]:
     """Names of parameters, those that differ in numbers alone as one.
 
-    >>> from paper_checks.audit.text import _patterns
+    >>> from depthlaw.paper_checks.audit.text import _patterns
     >>> _patterns(["h.0.fc.weight", "h.1.fc.weight", "wte.weight"])
     ['h.*.fc.weight (2)', 'wte.weight']
     """
@@ -202,7 +202,7 @@ def _patterns(names: Sequence[str]) -> list[str]:
 def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
     """Those that say the same of several sublayers, together. has_sides: whether it is said of which side.
 
-    >>> from paper_checks.audit.text import _remarks
+    >>> from depthlaw.paper_checks.audit.text import _remarks
     >>> odd = [f"encoder, sublayer {number}: h.{number}.fc is odd" for number in (1, 3)]
     >>> _remarks([*odd, "even"], has_sides=True)
     ['encoder, sublayers 1, 3: h.*.fc is odd', 'even']

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from paper_checks.audit.graph import Flow, is_a
-from paper_checks.audit.inputs import first_output
-from paper_checks.audit.look import Built, Sublayer
-from paper_checks.lowering.kernel_network import as_inputs, as_transformer
-from sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
-from sims.optim import NORMALISATION
-from sims.update import Norms, Task
-from theory.kernel.gram import Array, Gram
-from theory.kernel.predict import Inputs as KernelInputs
-from theory.kernel.predict import predict_kernel, unit_power
+from depthlaw.paper_checks.audit.graph import Flow, is_a
+from depthlaw.paper_checks.audit.inputs import first_output
+from depthlaw.paper_checks.audit.look import Built, Sublayer
+from depthlaw.paper_checks.lowering.kernel_network import as_inputs, as_transformer
+from depthlaw.sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
+from depthlaw.sims.optim import NORMALISATION
+from depthlaw.sims.update import Norms, Task
+from depthlaw.theory.kernel.gram import Array, Gram
+from depthlaw.theory.kernel.predict import Inputs as KernelInputs
+from depthlaw.theory.kernel.predict import predict_kernel, unit_power
 
 _HEAD_SEED = 5_000_011
 _HALF = (torch.float16, torch.bfloat16)

@@ -8,8 +8,8 @@ from typing import Any
 
 from sympy import Add, Expr, Indexed, Pow, Rational, Sum, expand
 
-from paper_checks.claims.statements import Growth, Statement, Values
-from theory.symbols import L, M, N, gain_in, gain_out
+from depthlaw.paper_checks.claims.statements import Growth, Statement, Values
+from depthlaw.theory.symbols import L, M, N, gain_in, gain_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ def broken(statement: Any, *names: str) -> tuple[Mutant, ...]:
     later, gains of the two matrices swapped. ValueError where nothing can be broken.
 
     >>> from sympy import Rational
-    >>> from paper_checks.claims.broken import broken
-    >>> from paper_checks.claims.statements import Values
-    >>> from theory.symbols import N
+    >>> from depthlaw.paper_checks.claims.broken import broken
+    >>> from depthlaw.paper_checks.claims.statements import Values
+    >>> from depthlaw.theory.symbols import N
     >>> for mutant in broken(Values.of(alpha=(2 * N) ** Rational(1, 4))):
     ...     print(mutant.name, "|", mutant.statement.text)
     alpha: a factor 2 | alpha = 2*2**(1/4)*N**(1/4)
@@ -62,8 +62,8 @@ def broken(statement: Any, *names: str) -> tuple[Mutant, ...]:
 def changed(statement: Any, **values: Any) -> tuple[Mutant, ...]:
     """The statement with one value changed: a mutant for each, several of one name as a list.
 
-    >>> from paper_checks.claims.broken import changed
-    >>> from paper_checks.claims.statements import Values
+    >>> from depthlaw.paper_checks.claims.broken import changed
+    >>> from depthlaw.paper_checks.claims.statements import Values
     >>> [mutant.name for mutant in changed(Values.of(alpha=1, beta=2), alpha=[3, 4], beta=0)]
     ['alpha = 3', 'alpha = 4', 'beta = 0']
     """

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple, Self
 
 from sympy import Expr
 
-from paper_checks.claims.broken import Mutant, broken
-from paper_checks.claims.sources import source_of
-from paper_checks.claims.statements import Statement
+from depthlaw.paper_checks.claims.broken import Mutant, broken
+from depthlaw.paper_checks.claims.sources import source_of
+from depthlaw.paper_checks.claims.statements import Statement
 
 
 class _Word(Enum):
@@ -48,7 +48,7 @@ class Verdict(_Word):
     symbol: beside the word, for who does not see colours. colour: on a terminal. outcome: what a single check says by
     this verdict, in words; empty where no check gives it. meaning: of the verdict on a claim.
 
-    >>> from paper_checks.claims.claim import Verdict
+    >>> from depthlaw.paper_checks.claims.claim import Verdict
     >>> Verdict("CONFIRMED").symbol, Verdict.CONFIRMED.meaning
     ('✓', 'holds as printed')
     """
@@ -117,7 +117,7 @@ class Evidence:
     ``command`` shows it. ValueError for a verdict that no check gives, and for a counterexample that lacks one of the
     three.
 
-    >>> from paper_checks.claims.claim import Evidence, Route, Verdict
+    >>> from depthlaw.paper_checks.claims.claim import Evidence, Route, Verdict
     >>> Evidence(route=Route.PROOF, num_effective=1, verdict=Verdict.MISPRINT, detail="")
     Traceback (most recent call last):
         ...
@@ -407,8 +407,8 @@ def judge(
     quick: without the measured and the slow checks of a part, where the others reach the expected verdict. No check
     fails by accident: one that raises, or that no case met, is UNDECIDED. advance: called after each part.
 
-    >>> from paper_checks.claims.claim import judge
-    >>> from paper_checks.papers.registry import claims
+    >>> from depthlaw.paper_checks.claims.claim import judge
+    >>> from depthlaw.paper_checks.papers.registry import claims
     >>> verdict, results = judge(claims()["LI-05"])
     >>> verdict.value
     'CONFIRMED'

@@ -46,7 +46,7 @@ class Source(BaseModel):
 def sources() -> dict[str, Source]:
     """All sources by key, in the order of the file.
 
-    >>> from paper_checks.claims.sources import sources
+    >>> from depthlaw.paper_checks.claims.sources import sources
     >>> sources()["magneto"].url
     'https://arxiv.org/abs/2210.06423'
     """

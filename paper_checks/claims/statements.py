@@ -32,8 +32,8 @@ class Values:
     prints the values where it names them.
 
     >>> from sympy import Rational
-    >>> from paper_checks.claims.statements import Values
-    >>> from theory.symbols import N
+    >>> from depthlaw.paper_checks.claims.statements import Values
+    >>> from depthlaw.theory.symbols import N
     >>> printed = Values.of(alpha=(2 * N) ** Rational(1, 4), beta=(8 * N) ** Rational(-1, 4))
     >>> printed.with_(beta=1).text
     'alpha = 2**(1/4)*N**(1/4); beta = 1'

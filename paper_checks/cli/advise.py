@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import counted, print_json
-from paper_checks.cli.predict import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
+from depthlaw.paper_checks.cli.output import counted, print_json
+from depthlaw.paper_checks.cli.predict import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
-    from paper_checks.lowering.advice import Advice, Remedy
+    from depthlaw.paper_checks.lowering.advice import Advice, Remedy
 
 EXAMPLES = (
     "advise --recipe gpt2 --optimizer adamw --from-layers 48 --layers 96 --width 1024",
@@ -53,7 +53,7 @@ def run(
         raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
     shallow, deep = _asked(stack, transformer, width, from_layers, from_decoder_layers)
 
-    from paper_checks.lowering.advice import check, compared, num_passes
+    from depthlaw.paper_checks.lowering.advice import check, compared, num_passes
 
     with refusing():
         check(shallow, deep, stack.optimizer)
@@ -112,8 +112,8 @@ _LEGEND = (
 
 
 def _show(page: Page, advice: Advice) -> None:
-    from paper_checks.lowering.advice import MATTERS, layers_text
-    from paper_checks.lowering.predicted_rows import percent
+    from depthlaw.paper_checks.lowering.advice import MATTERS, layers_text
+    from depthlaw.paper_checks.lowering.predicted_rows import percent
 
     few, many = layers_text(advice.shallow), layers_text(advice.deep)
     title = f"{advice.deep.scheme.name} under {advice.optimizer}, d_model {advice.deep.d_model}: {few} to {many} layers"

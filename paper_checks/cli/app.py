@@ -6,7 +6,7 @@ interrupted, said in one line too.
 
 from __future__ import annotations
 
-from paper_checks.system import stopping  # first: from here on Ctrl-C leaves no traceback
+from depthlaw.paper_checks.system import stopping  # first: from here on Ctrl-C leaves no traceback
 
 # isort: split
 import gc
@@ -20,7 +20,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from paper_checks.cli import (
+from depthlaw.paper_checks.cli import (
     advise,
     audit,
     bench,
@@ -35,9 +35,9 @@ from paper_checks.cli import (
     train,
     verify,
 )
-from paper_checks.cli.options import BadInputError, unfolded
-from paper_checks.cli.output import say
-from paper_checks.system.processes import is_under_torchrun
+from depthlaw.paper_checks.cli.options import BadInputError, unfolded
+from depthlaw.paper_checks.cli.output import say
+from depthlaw.paper_checks.system.processes import is_under_torchrun
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 ClickError = next(
@@ -45,6 +45,11 @@ ClickError = next(
 )
 
 _REFUSED = 2
+_EXTRAS = {
+    "verify": ("hypothesis", "z3", "latex2mathml", "markdown_it", "sklearn"),
+    "cluster": ("dask", "distributed"),
+}
+"""What an extra of the wheel brings, by the names that are imported."""
 _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
@@ -65,7 +70,7 @@ EXAMPLES = {module.__name__.rpartition(".")[2]: module.EXAMPLES for modules in _
 def folded(command: str, indent: str = "  ") -> str:
     r"""Over several lines that each fit a terminal and paste as the one command: broken before options, by backslashes.
 
-    >>> from paper_checks.cli.app import folded
+    >>> from depthlaw.paper_checks.cli.app import folded
     >>> print(folded("depthlaw predict --scheme deepnorm --optimizer adam --attention --layers 6,12 --plot it.svg"))
       depthlaw predict --scheme deepnorm --optimizer adam --attention \
           --layers 6,12 --plot it.svg
@@ -97,7 +102,7 @@ def _below(command: str | None) -> str:
 def advised(message: str, arguments: Sequence[str]) -> str:
     """What typer refuses a command line with, and what may be meant instead.
 
-    >>> from paper_checks.cli.app import advised
+    >>> from depthlaw.paper_checks.cli.app import advised
     >>> advised("Got unexpected extra arguments (8 16)", ["predict", "--sublayers", "4", "8", "16"])
     'Got unexpected extra arguments (8 16); a list is written with commas, such as 4,8,16'
     """
@@ -183,6 +188,15 @@ def _answer(arguments: list[str]) -> int:
         sys.stdout.flush()
     except ClickError as error:
         code = _refuse(advised(error.format_message(), arguments))  # pyright: ignore[reportAttributeAccessIssue]
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if (extra := next((name for name, packages in _EXTRAS.items() if package in packages), None)) is None:
+            raise
+        _drop_output()
+        code = _refuse(
+            f"`depthlaw {arguments[0]}` needs {package}, which is not installed here "
+            f"(allowed: with the extra, `pip install 'depthlaw[{extra}]'`)"
+        )
     except (typer.Abort, KeyboardInterrupt):
         code = _stopped()
     except BrokenPipeError:  # the reader of a pipe has seen enough

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from paper_checks.cli import options
-from paper_checks.cli.options import MORE, BadInputError, argument, option, refusing
-from paper_checks.cli.output import print_json, progress
-from paper_checks.system.files import document
-from paper_checks.system.page import Page
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import MORE, BadInputError, argument, option, refusing
+from depthlaw.paper_checks.cli.output import print_json, progress
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page
 
 if TYPE_CHECKING:
-    from paper_checks.audit.audit import Audit
+    from depthlaw.paper_checks.audit.audit import Audit
 
 EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
@@ -80,14 +80,14 @@ def run(
         raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
 
     if recipe is not None:  # before what takes seconds to import
-        from paper_checks.recipes.catalogue import recipe as recipe_named
+        from depthlaw.paper_checks.recipes.catalogue import recipe as recipe_named
 
         with refusing("--recipe"):
             recipe_named(recipe)
 
-    from paper_checks.audit.audit import Elsewhere, audit
-    from paper_checks.audit.builders import Sent, hugging_face, load_there, named
-    from paper_checks.audit.text import show
+    from depthlaw.paper_checks.audit.audit import Elsewhere, audit
+    from depthlaw.paper_checks.audit.builders import Sent, hugging_face, load_there, named
+    from depthlaw.paper_checks.audit.text import show
 
     # What the model prints is no part of the answer.
     with refusing(), redirect_stdout(sys.stderr), _staying():
@@ -100,7 +100,7 @@ def run(
         with ExitStack() as stack:
             elsewhere = None
             if scheduler is not None:
-                from sims.cluster import Cluster
+                from depthlaw.sims.cluster import Cluster
 
                 audit_name = uuid4().hex
                 load = partial(
@@ -144,8 +144,8 @@ def _staying() -> Iterator[None]:
 
 
 def _draw(audit: Audit, path: Path) -> None:
-    from paper_checks.pages.plots import Shown, update_against_depth
-    from theory.kernel.predict import unit_power
+    from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
+    from depthlaw.theory.kernel.predict import unit_power
 
     last = audit.depths[-1].built
     units = {role: unit_power(audit.optimizer, role) for role in audit.roles if role != "update" and "/" not in role}

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, option, refusing
-from paper_checks.cli.output import counted, print_json
-from paper_checks.system.files import as_text, document, read_all, write_atomically
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, option, refusing
+from depthlaw.paper_checks.cli.output import counted, print_json
+from depthlaw.paper_checks.system.files import as_text, document, read_all, write_atomically
+from depthlaw.paper_checks.system.page import Page, grid
 
 EXAMPLES = ("bench --quick", "bench --quick --json", "bench --plot speed.svg --record mine.json")
 
@@ -35,8 +35,8 @@ def run(
     faster. Then time and memory against each size, and what commands cost in
     seconds of the processor. All of it takes a quarter of an hour on two cores.
     """
-    from paper_checks.experiments import bench
-    from sims.measure import choose_device, device_name
+    from depthlaw.paper_checks.experiments import bench
+    from depthlaw.sims.measure import choose_device, device_name
 
     if record is not None:
         check_place(record)
@@ -62,8 +62,8 @@ def run(
     if record is not None:
         write_atomically(record, as_text(answer))
     if plot is not None:
-        from paper_checks.pages.bench import drawing
-        from paper_checks.pages.drawing import save
+        from depthlaw.paper_checks.pages.bench import drawing
+        from depthlaw.paper_checks.pages.drawing import save
 
         save(drawing(answer), plot)
     if as_json:

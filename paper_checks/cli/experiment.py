@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, argument, option, refusing
-from paper_checks.cli.output import counted, number_of, print_json, say
-from paper_checks.cli.train import Place, kept_runs, say_of_others
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import REQUIRED, BadInputError, argument, option, refusing
+from depthlaw.paper_checks.cli.output import counted, number_of, print_json, say
+from depthlaw.paper_checks.cli.train import Place, kept_runs, say_of_others
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
-    from paper_checks.claims.claim import Evidence
-    from paper_checks.experiments.base import Arm, Book, Experiment, Ran
+    from depthlaw.paper_checks.claims.claim import Evidence
+    from depthlaw.paper_checks.experiments.base import Arm, Book, Experiment, Ran
 
 EXAMPLES = (
     "experiment warmup --plan",
@@ -54,7 +54,7 @@ def run(
     TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
-    from paper_checks import experiments
+    from depthlaw.paper_checks import experiments
 
     with refusing():
         experiment = experiments.experiment(name, scale)
@@ -62,7 +62,7 @@ def run(
     if export is not None and export.resolve() == path.resolve():
         raise BadInputError(f"--export: {export} is the store")
 
-    from paper_checks.experiments import base
+    from depthlaw.paper_checks.experiments import base
 
     if plan and not path.exists():
         with refusing():
@@ -70,9 +70,9 @@ def run(
             _show_plan(experiment, book, seeds, as_json=as_json)
         return 0
 
-    from paper_checks.lowering.trained_rows import check_rows
-    from sims.training.store import export as write_runs
-    from sims.training.store import import_
+    from depthlaw.paper_checks.lowering.trained_rows import check_rows
+    from depthlaw.sims.training.store import export as write_runs
+    from depthlaw.sims.training.store import import_
 
     with refusing(), kept_runs(path) as kept:
         if from_record:
@@ -107,7 +107,7 @@ def run(
 
 
 def _record(name: str, scale: str) -> Path:
-    from paper_checks.system.places import training_record
+    from depthlaw.paper_checks.system.places import training_record
 
     if not (path := training_record(name, scale)).exists():
         raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
@@ -118,9 +118,9 @@ def _record(name: str, scale: str) -> Path:
 
 
 def _answer(experiment: Experiment, scale: str, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
-    from paper_checks.claims.claim import Check, Route, perform
-    from paper_checks.routes.questions import questions
-    from paper_checks.routes.training import ANSWERS
+    from depthlaw.paper_checks.claims.claim import Check, Route, perform
+    from depthlaw.paper_checks.routes.questions import questions
+    from depthlaw.paper_checks.routes.training import ANSWERS
 
     def answered(statement: Any) -> dict[str, Any]:
         check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book))
@@ -154,7 +154,7 @@ def _arm(arm: Arm, book: Book) -> dict[str, Any]:
 
     num_under_way: runs of searches that are not done, which the other numbers leave out.
     """
-    from paper_checks.experiments.base import PILOT_SEEDS
+    from depthlaw.paper_checks.experiments.base import PILOT_SEEDS
 
     there = sorted({trial.seed for trial in book.trials} - set(PILOT_SEEDS))
     seeds = [seed for seed in there if arm.is_done(book, seed)]
@@ -175,7 +175,7 @@ def _arm(arm: Arm, book: Book) -> dict[str, Any]:
 
 
 def _is_pilot_done(experiment: Experiment, book: Book) -> bool:
-    from paper_checks.experiments.base import PILOT_SEEDS
+    from depthlaw.paper_checks.experiments.base import PILOT_SEEDS
 
     return all(arm.is_done(book, seed) for arm in experiment.pilot for seed in PILOT_SEEDS)
 
@@ -188,7 +188,7 @@ def _plan_text(experiment: Experiment, book: Book) -> str:
 
 def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json: bool) -> None:
     """asked: --seeds."""
-    from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS
+    from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS
 
     text, arms, groups = _plan_text(experiment, book), experiment.arms, _groups(experiment.arms)
     is_decided = asked is not None or _is_pilot_done(experiment, book)

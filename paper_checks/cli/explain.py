@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, argument, option
-from paper_checks.cli.output import print_json, progress, wide_console
-from paper_checks.cli.verify import as_printed, chosen_ids
-from paper_checks.system.page import Page
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, argument, option
+from depthlaw.paper_checks.cli.output import print_json, progress, wide_console
+from depthlaw.paper_checks.cli.verify import as_printed, chosen_ids
+from depthlaw.paper_checks.system.page import Page
 
 if TYPE_CHECKING:
-    from paper_checks.verify.findings import Told
+    from depthlaw.paper_checks.verify.findings import Told
 
 EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --anew", "explain DN-07 --json")
 Found = dict[str, Any]
@@ -47,7 +47,7 @@ def run(
             "explain wants the id of a claim, such as S2-08: CLAIMS.md lists all ids, and `depthlaw "
             "verify --quick --full` those that are not confirmed"
         )
-    from paper_checks.verify.answers import kept
+    from depthlaw.paper_checks.verify.answers import kept
 
     found = None if anew or mutants else kept(as_printed(claim))
     if found is None:
@@ -64,14 +64,14 @@ def _judged(claim: str, *, with_mutants: bool) -> Found:
     with progress() as tell:
         tell(doing, 0, 1)  # before the claims are imported, which takes seconds
 
-        from paper_checks.verify.answers import judged
+        from depthlaw.paper_checks.verify.answers import judged
 
         (id_,) = chosen_ids([claim], None)
         return judged(id_, with_mutants=with_mutants, progress=lambda _, done, total: tell(doing, done, total))
 
 
 def _show(found: Found, *, is_full: bool) -> None:
-    from paper_checks.verify.findings import Told
+    from depthlaw.paper_checks.verify.findings import Told
 
     entry, told = found["claim"], found["finding"]
     command = f"  depthlaw explain {entry['id']}"
@@ -97,9 +97,9 @@ def _print(lines: Iterable[Line]) -> None:
 
 def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
     """The verdict, what was found, what is printed, and each part: the worst first, the counterexample first of it."""
-    from paper_checks.claims.claim import Verdict
-    from paper_checks.claims.sources import sources
-    from paper_checks.report.views import is_scattered
+    from depthlaw.paper_checks.claims.claim import Verdict
+    from depthlaw.paper_checks.claims.sources import sources
+    from depthlaw.paper_checks.report.views import is_scattered
 
     unexpected = f", expected {entry['expected']}" if entry["verdict"] != entry["expected"] else ""
     headline = f"{entry['id']}  {entry['verdict']}{unexpected}: {entry['statement']}"
@@ -124,7 +124,7 @@ def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
 
 def _parts(entry: Found) -> Iterator[Line]:
     """The worst first. Of the first few of those that do not hold: all that answers; of the others what was found."""
-    from paper_checks.claims.claim import SEVERITY, Verdict
+    from depthlaw.paper_checks.claims.claim import SEVERITY, Verdict
 
     told: set[str] = set()
     for place, part in enumerate(sorted(entry["parts"], key=lambda part: SEVERITY.index(Verdict(part["verdict"])))):
@@ -144,7 +144,7 @@ def _parts(entry: Found) -> Iterator[Line]:
 
 def _shown_by(part: Found) -> str:
     """Routes with their cases: how it fails or holds as printed, and what holds instead."""
-    from paper_checks.claims.claim import Verdict
+    from depthlaw.paper_checks.claims.claim import Verdict
 
     texts = []
     for (of, verdict), items in groupby(part["evidence"], key=lambda item: (item["of"], item["verdict"])):
@@ -157,7 +157,7 @@ def _shown_by(part: Found) -> str:
 
 
 def _seen(command: str) -> Iterator[Line]:
-    from paper_checks.verify.document import seen_by
+    from depthlaw.paper_checks.verify.document import seen_by
 
     yield f"  {seen_by(command)}:", "bold"
     yield f"    {command}", _COMMAND
@@ -168,8 +168,8 @@ def _seen(command: str) -> Iterator[Line]:
 
 def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
     """The source as it was read, and of every part the statement, all evidence and each step."""
-    from paper_checks.claims.claim import Verdict
-    from paper_checks.claims.sources import sources
+    from depthlaw.paper_checks.claims.claim import Verdict
+    from depthlaw.paper_checks.claims.sources import sources
 
     source = sources()[entry["source"]]
     yield "", ""

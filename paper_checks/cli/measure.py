@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options, predict
-from paper_checks.cli.options import MORE, NETWORK, BadInputError, option, refusing
-from paper_checks.cli.output import counted, number_of, print_json, say
-from paper_checks.cli.predict import Stack, Transformer
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
-from paper_checks.system.stopping import telling
+from depthlaw.paper_checks.cli import options, predict
+from depthlaw.paper_checks.cli.options import MORE, NETWORK, BadInputError, option, refusing
+from depthlaw.paper_checks.cli.output import counted, number_of, print_json, say
+from depthlaw.paper_checks.cli.predict import Stack, Transformer
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
-    from paper_checks.lowering.measuring import Extras, Kept
-    from paper_checks.lowering.networks import Network
-    from sims.cluster import Workers
-    from sims.records.record import Found as Measurement
-    from theory.meanfield.setting import Prediction
+    from depthlaw.paper_checks.lowering.measuring import Extras, Kept
+    from depthlaw.paper_checks.lowering.networks import Network
+    from depthlaw.sims.cluster import Workers
+    from depthlaw.sims.records.record import Found as Measurement
+    from depthlaw.theory.meanfield.setting import Prediction
 
 EXAMPLES = (
     "measure --scheme post-ln --optimizer sgd --sublayers 4,8,16 --width 64 --seeds 8 --no-keep",
@@ -84,14 +84,14 @@ def run(
     # Everything that can be wrong with the input is said before anything is measured.
     chosen = range(seed, seed + seeds)
     if record is None and keeps:
-        from paper_checks.lowering import measuring
+        from depthlaw.paper_checks.lowering import measuring
 
         record = options.local_file(measuring.LOCAL, "--record FILE, or --no-keep", "the record")
     transformer, _ = transformer.of_recipe(width)
     asked = predict.networks(stack, transformer, width)
 
-    from paper_checks.lowering.measured_rows import exponent, row
-    from paper_checks.lowering.measuring import Extras, check_memory
+    from depthlaw.paper_checks.lowering.measured_rows import exponent, row
+    from depthlaw.paper_checks.lowering.measuring import Extras, check_memory
 
     with refusing():
         workers = _workers(scheduler, device)
@@ -121,7 +121,7 @@ def run(
         record=None if kept.path is None else str(kept.path),
     )
     if plot is not None:
-        from paper_checks.pages.plots import Shown, update_against_depth
+        from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
 
         shown = Shown(rows, answer["role_units"] if roles else {}, asked[0].d_model)
         note = exponent_text(answer["exponent"])
@@ -135,7 +135,7 @@ def run(
 
 def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:
     """Of each network. None where there is no theory of it, and why."""
-    from paper_checks.lowering.networks import FFN, NoTheoryError
+    from depthlaw.paper_checks.lowering.networks import FFN, NoTheoryError
 
     predictions: list[Prediction | None] = []
     reason = None
@@ -152,7 +152,7 @@ def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Predictio
 
 def _read(path: Path | None, device: str, dtype: str) -> Kept:
     """What the record warns of is said in a line."""
-    from paper_checks.lowering.measuring import Kept
+    from depthlaw.paper_checks.lowering.measuring import Kept
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -167,9 +167,9 @@ def _read(path: Path | None, device: str, dtype: str) -> Kept:
 
 def _workers(scheduler: str | None, device: str) -> Workers:
     """Those of the cluster; without a scheduler, this process. ValueError, in one line, for what is not there."""
-    from sims.cluster import Cluster, Workers
-    from sims.ensemble import available_bytes
-    from sims.measure import choose_device, device_name
+    from depthlaw.sims.cluster import Cluster, Workers
+    from depthlaw.sims.ensemble import available_bytes
+    from depthlaw.sims.measure import choose_device, device_name
 
     if scheduler is not None:
         with Cluster(scheduler) as cluster:
@@ -187,8 +187,8 @@ def _measured(
     scheduler: str | None,
 ) -> list[Measurement]:
     """One network after the other, or side by side on a cluster, with a bar that counts sublayers times seeds."""
-    from paper_checks.lowering.measuring import measure, measure_on
-    from sims.cluster import Cluster, LostClusterError
+    from depthlaw.paper_checks.lowering.measuring import measure, measure_on
+    from depthlaw.sims.cluster import Cluster, LostClusterError
 
     there = len(kept.runs)
 

@@ -28,8 +28,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
-from paper_checks.system.files import read_all
-from paper_checks.system.places import RESULTS, ROOT
+from depthlaw.paper_checks.system.files import read_all
+from depthlaw.paper_checks.system.places import RESULTS, ROOT
 
 # ---------------------------------------------------------------- names, as --help shows them and TAB completes them.
 # Neither theory nor sims is imported for them: a test holds them against what theory and sims know. A name of one's own
@@ -100,7 +100,7 @@ def schemes(incomplete: str = "") -> list[str]:
 
 
 def recipes(incomplete: str = "") -> list[str]:
-    from paper_checks.recipes.catalogue import RECIPES
+    from depthlaw.paper_checks.recipes.catalogue import RECIPES
 
     return list(RECIPES)
 
@@ -172,7 +172,7 @@ def count(text: str, option: str, least: int = 1, most: int = 10**6) -> int:
 def entries(text: str) -> list[str]:
     """The entries of a list, which commas or blanks separate.
 
-    >>> from paper_checks.cli.options import entries
+    >>> from depthlaw.paper_checks.cli.options import entries
     >>> entries("4, 8,16"), entries("4 8 16"), entries("4,,8")
     (['4', '8', '16'], ['4', '8', '16'], ['4', '', '8'])
     """
@@ -257,7 +257,7 @@ def _alone(text: str, option: str) -> str:
 def scheme_name(text: str, option: str) -> str:
     """A name that is generated is known without sympy; of another one theory says what is near it."""
     if (name := _alone(text, option)) not in schemes():
-        from theory.schemes import scheme
+        from depthlaw.theory.schemes import scheme
 
         with refusing(option):
             scheme(name)

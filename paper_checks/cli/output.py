@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.system.files import as_text
+from depthlaw.paper_checks.system.files import as_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, option
-from paper_checks.cli.output import number_of
-from paper_checks.lowering.planned import gigabytes
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, option
+from depthlaw.paper_checks.cli.output import number_of
+from depthlaw.paper_checks.lowering.planned import gigabytes
+from depthlaw.paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
-    from sims.training.plan import Hardware
+    from depthlaw.sims.training.plan import Hardware
 
 _PAPER = "On paper: --plan"
 
@@ -49,7 +49,7 @@ class Machines:
 
     def hardware(self, precision: str) -> Hardware:
         """Of one node, for a run in this precision."""
-        from sims.training.plan import FLOPS, Hardware
+        from depthlaw.sims.training.plan import FLOPS, Hardware
 
         return Hardware(
             devices=self.devices,
@@ -143,7 +143,7 @@ def _times(row: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 def _short(number: float) -> str:
     """With three digits, and a power of ten.
 
-    >>> from paper_checks.cli.plan import _short
+    >>> from depthlaw.paper_checks.cli.plan import _short
     >>> _short(1.234e15)
     '1.23e15'
     """

@@ -11,16 +11,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, option, refusing
-from paper_checks.cli.output import counted, print_json
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, option, refusing
+from depthlaw.paper_checks.cli.output import counted, print_json
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
-    from paper_checks.lowering.networks import Network
-    from paper_checks.recipes.recipe import Recipe
-    from theory.schemes import Scheme
+    from depthlaw.paper_checks.lowering.networks import Network
+    from depthlaw.paper_checks.recipes.recipe import Recipe
+    from depthlaw.theory.schemes import Scheme
 
 EXAMPLES = (
     "predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000",
@@ -92,7 +92,7 @@ class Stack:
         if self.norm is None and (given := list(self.given_laws)):
             raise BadInputError(f"--{given[0].replace('_', '-')} belongs to --norm, not to a named --scheme")
 
-        from theory.schemes import custom_scheme, scheme
+        from depthlaw.theory.schemes import custom_scheme, scheme
 
         with refusing("--norm" if self.scheme is None else "--scheme"):
             if self.scheme is None:
@@ -104,7 +104,7 @@ class Stack:
 
 
 def recipe_named(text: str, option: str) -> Recipe:
-    from paper_checks.recipes.catalogue import recipe
+    from depthlaw.paper_checks.recipes.catalogue import recipe
 
     with refusing(option):
         return recipe(text.lower())
@@ -201,7 +201,7 @@ class Transformer:
         or nearly so, and of two stacks equal numbers of layers. width: d_model; its own if None."""
         if (model := self.recipe) is None:
             return self, width
-        from paper_checks.recipes.recipe import RECIPE_TOKENS
+        from depthlaw.paper_checks.recipes.recipe import RECIPE_TOKENS
 
         if self.arch not in (None, model.arch):
             raise BadInputError(f"--recipe {model.name} is of {model.arch} kind, not --arch {self.arch}")
@@ -245,8 +245,8 @@ def networks(
     shape = _shape(transformer, width, most_tokens) if transformer.attention else {}
     scheme = stack.chosen_scheme() if recipe is None else recipe.as_scheme
 
-    from paper_checks.lowering.block import Block
-    from paper_checks.lowering.networks import Network
+    from depthlaw.paper_checks.lowering.block import Block
+    from depthlaw.paper_checks.lowering.networks import Network
 
     with refusing():
         given = {field.name: value for field in fields(Block) if (value := getattr(transformer, field.name))}
@@ -283,7 +283,7 @@ def _check_recipe(stack: Stack, transformer: Transformer) -> None:
 
 def head_of(network: Network, optimizer: str) -> dict[str, Any]:
     """The head of a document: what a network has in common with those of other depths."""
-    from sims.config import NORMALISATION
+    from depthlaw.sims.config import NORMALISATION
 
     common = network.named(optimizer)
     for of_one_depth in ("num_sublayers", "num_layers", "numbers"):
@@ -387,7 +387,7 @@ def run(
     else:
         answer = _of_stacks(stack, width)
     if plot is not None:
-        from paper_checks.pages.plots import Shown, update_against_depth
+        from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
 
         units = answer.get("role_units") or dict.fromkeys(answer["rows"][0]["roles"], 0.0)
         shown = Shown(answer["rows"], units if roles else {}, width)
@@ -415,9 +415,9 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
         )
     chosen = stack.chosen_scheme()
 
-    from paper_checks.lowering.predicted_rows import leading_order, predicted_row
-    from theory.meanfield.setting import HOLDS, Setting
-    from theory.meanfield.update import predict_setting
+    from depthlaw.paper_checks.lowering.predicted_rows import leading_order, predicted_row
+    from depthlaw.theory.meanfield.setting import HOLDS, Setting
+    from depthlaw.theory.meanfield.update import predict_setting
 
     with refusing():
         setting = Setting.of(chosen, stack.optimizer, stack.activation, stack.norm_kind)
@@ -446,7 +446,13 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, 
         effort = 1.0 if is_precise else _EFFORT[transformer.loss or "logit"]
         predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
 
-    from paper_checks.lowering.predicted_rows import are_power_laws, exponents, lr_multipliers, predicted_row, shares
+    from depthlaw.paper_checks.lowering.predicted_rows import (
+        are_power_laws,
+        exponents,
+        lr_multipliers,
+        predicted_row,
+        shares,
+    )
 
     first, head = asked[0], head_of(asked[0], stack.optimizer)
     head["network"] |= ({"d_model": None} if width is None else {}) | ({"num_heads": None} if has_wide_heads else {})
@@ -598,14 +604,14 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
 def rounded(cells: Mapping[str, Any]) -> dict[str, Any]:
     """Cells for people: a number that is long as an exact text, or has many digits, to a few of them.
 
-    >>> from paper_checks.cli.predict import rounded
+    >>> from depthlaw.paper_checks.cli.predict import rounded
     >>> exact = {"coefficient": "51.8535939745012338126239575864", "power": "oo", "growth": "exp((log(1 + 1/40)/2)*L)"}
     >>> rounded(exact)
     {'coefficient': '51.8536', 'power': 'oo', 'growth': 'exp(0.0123 L)'}
     """
     from sympy import sympify
 
-    from paper_checks.routes.checks import short_growth
+    from depthlaw.paper_checks.routes.checks import short_growth
 
     short = dict(cells)
     for name in ("coefficient", "power", "log_power", "loglog_power"):
@@ -662,7 +668,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
 def _show_roles(page: Page, answer: Mapping[str, Any], depths: Sequence[str]) -> None:
     """A line for each role and a column for each depth, then what all depths say of it. In a terminal that is too
     narrow for one table: several of a few columns each."""
-    from paper_checks.lowering.predicted_rows import by_role, percent
+    from depthlaw.paper_checks.lowering.predicted_rows import by_role, percent
 
     values = by_role(answer["rows"])
     columns: dict[str, Callable[[str], str]] = {

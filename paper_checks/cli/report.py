@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, option
-from paper_checks.cli.output import Tell, print_json, progress, say
-from paper_checks.system.files import document, read_all
-from paper_checks.system.page import Page
-from paper_checks.system.stopping import telling
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import REQUIRED, BadInputError, option
+from depthlaw.paper_checks.cli.output import Tell, print_json, progress, say
+from depthlaw.paper_checks.system.files import document, read_all
+from depthlaw.paper_checks.system.page import Page
+from depthlaw.paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
-    from paper_checks.report.model import Document
+    from depthlaw.paper_checks.report.model import Document
 
 EXAMPLES = (
     "report --out out/report",
@@ -42,7 +42,7 @@ def run(
     predictions beside measurements. The exit code is 1 where a verdict is not as
     expected: the site is written all the same, and says so on its first page.
     """
-    from paper_checks.report import folder, site
+    from depthlaw.paper_checks.report import folder, site
 
     if quick and document_file is not None:
         raise BadInputError("--quick is how to verify, and --from brings what was verified: give one of them")
@@ -54,9 +54,9 @@ def run(
     with telling(f"{target} is as it was" if target.exists() else "nothing was written"), progress() as shown:
         tell = _Stages(shown)
         if read is None:
-            from paper_checks.papers.registry import claims
-            from paper_checks.report.model import parse
-            from paper_checks.verify.document import verify
+            from depthlaw.paper_checks.papers.registry import claims
+            from depthlaw.paper_checks.report.model import parse
+            from depthlaw.paper_checks.verify.document import verify
 
             ids, is_full = list(claims()), not quick
             tell("checking claims", 0, len(ids))
@@ -84,7 +84,7 @@ class _Stages:
 @contextmanager
 def _refusing(option: str) -> Iterator[None]:
     """What cannot be written is a refusal in one line."""
-    from paper_checks.report.folder import NotOursError
+    from depthlaw.paper_checks.report.folder import NotOursError
 
     try:
         yield
@@ -95,7 +95,7 @@ def _refusing(option: str) -> Iterator[None]:
 
 
 def _read(path: Path) -> Document:
-    from paper_checks.report.model import BadDocumentError, parse
+    from depthlaw.paper_checks.report.model import BadDocumentError, parse
 
     try:
         content = read_all(path)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import print_json
-from paper_checks.cli.predict import MOST_WALKED
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import REQUIRED, BadInputError, option, refusing
+from depthlaw.paper_checks.cli.output import print_json
+from depthlaw.paper_checks.cli.predict import MOST_WALKED
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from theory.rules.solve import Rule
+    from depthlaw.theory.rules.solve import Rule
 
 EXAMPLES = (
     "rule --norm post --optimizer adam --arch encoder --layers 24",
@@ -74,8 +74,8 @@ def run(
     given = [layers] if decoder_layers is None else [layers, decoder_layers]
     tuned = _tuned(given, from_layers, from_decoder_layers)
 
-    from paper_checks.lowering.rule_document import rule_document
-    from theory.rules.solve import solve_rule
+    from depthlaw.paper_checks.lowering.rule_document import rule_document
+    from depthlaw.theory.rules.solve import solve_rule
 
     with refusing():
         rule = solve_rule(norm, optimizer, arch, select=select)
@@ -117,7 +117,7 @@ def show(
     answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int], *, has_why: bool = False
 ) -> None:
     """The answer on one screen; with --why everything else below it."""
-    from paper_checks.lowering.rule_document import not_asked, warnings_of, what_is_held
+    from depthlaw.paper_checks.lowering.rule_document import not_asked, warnings_of, what_is_held
 
     page, others = Page(), answer["other_roles"]
     layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
@@ -212,7 +212,7 @@ def _update(side: Found, of: str, answer: Found) -> str:
 
 def _left_open(others: Found) -> str:
     """The parameters outside the rule whose update grows."""
-    from paper_checks.lowering.rule_document import share_text
+    from depthlaw.paper_checks.lowering.rule_document import share_text
 
     if (reason := others["not_computed"]) is not None:
         return f"{reason[0].upper()}{reason[1:]}."
@@ -231,7 +231,7 @@ def _left_open(others: Found) -> str:
 
 def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int]) -> None:
     """What the words mean, lines for torch, the other parameters, and other schemes beside the rule."""
-    from paper_checks.lowering.rule_snippet import snippet
+    from depthlaw.paper_checks.lowering.rule_snippet import snippet
 
     others = answer["other_roles"]
     network = (answer["activation"], answer["norm_kind"])
@@ -299,7 +299,7 @@ def _rule_table(title: str, letters: str, side: Found) -> Table:
 
 def _span(compared: Found) -> tuple[str, str]:
     """The layers of the shallow model and of the deep one that are compared."""
-    from paper_checks.lowering.rule_document import layers_text
+    from depthlaw.paper_checks.lowering.rule_document import layers_text
 
     few, many = map(layers_text, compared["layers"])
     return few, many
@@ -307,7 +307,7 @@ def _span(compared: Found) -> tuple[str, str]:
 
 def legend(rule: Rule, counts: Mapping[str, int]) -> list[str]:
     """What the words of the table mean, a line each, of the first side."""
-    from theory.rules.solve import NORMS as WHERE
+    from depthlaw.theory.rules.solve import NORMS as WHERE
 
     chosen, *_ = rule.sides
     letters = [
@@ -341,7 +341,7 @@ def _alternatives_table(name: str, alternatives: list[dict[str, Any]]) -> Table:
 
 
 def _show_other_roles(page: Page, others: Found, optimizer: str) -> None:
-    from paper_checks.lowering.predicted_rows import percent
+    from depthlaw.paper_checks.lowering.predicted_rows import percent
 
     few, many = _span(others)
     has_width = others["d_model"] is not None

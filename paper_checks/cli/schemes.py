@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, argument, refusing
-from paper_checks.cli.output import print_json
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, argument, refusing
+from depthlaw.paper_checks.cli.output import print_json
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
 
 if TYPE_CHECKING:
     from rich.table import Table
     from sympy import Expr
 
-    from paper_checks.recipes.recipe import Recipe
-    from theory.schemes import Scheme
+    from depthlaw.paper_checks.recipes.recipe import Recipe
+    from depthlaw.theory.schemes import Scheme
 
 EXAMPLES = ("schemes deepnorm", "schemes su-adam", "schemes gpt2 --json", "schemes llama-3")
 _WEIGHTS = {"residual_weight": "a", "branch_weight": "b", "input_scale": "c"}
@@ -43,8 +43,8 @@ def run(
     are, and who published it. A recipe is a published model as it is built and
     initialised: its block, standard deviations and input, with its source.
     """
-    from paper_checks.recipes.catalogue import RECIPES
-    from theory.schemes import SCHEMES, nearest, scheme
+    from depthlaw.paper_checks.recipes.catalogue import RECIPES
+    from depthlaw.theory.schemes import SCHEMES, nearest, scheme
 
     wanted = None if name is None else name.lower()
     names = list(SCHEMES) if wanted is None else [] if wanted in RECIPES and wanted not in SCHEMES else [wanted]
@@ -73,7 +73,7 @@ def _show(facts: Iterator[tuple[str, str]], question: str) -> None:
 
 def recipe_entry(recipe: Recipe) -> dict[str, Any]:
     """One recipe as other programs read it. Laws are texts that sympy reads, in the letters of ``recipes.recipe``."""
-    from theory.kernel.setting import GATED
+    from depthlaw.theory.kernel.setting import GATED
 
     laws = ("hidden", "attention_scale", "residual_weight", "branch_weight", "input_scale", "layer_scale")
     laws += ("embedding_std", "position_std", "embedding_multiplier")
@@ -153,13 +153,13 @@ def _by_value(what: str, by_role: dict[str, str], of: str) -> Iterator[tuple[str
 def entry(scheme: Scheme) -> dict[str, Any]:
     """One scheme as other programs read it. Weights and gains are texts that sympy reads, in L and the index l.
 
-    >>> from paper_checks.cli.schemes import entry
-    >>> from theory.schemes import SCHEMES
+    >>> from depthlaw.paper_checks.cli.schemes import entry
+    >>> from depthlaw.theory.schemes import SCHEMES
     >>> found = entry(SCHEMES["deepnorm"])
     >>> found["form"], found["residual_weight"], found["gains"]["fc1"]
     ('x_l = norm(a x + W2 phi(W1 x))', 'L**(1/4)', '(4*L)**(-1/4)')
     """
-    from theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
+    from depthlaw.theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
 
     stack = scheme.stack
     gains = {role: "1" for role in UNSCALED_ROLES[SublayerKind.SELF]}
@@ -187,7 +187,7 @@ def entry(scheme: Scheme) -> dict[str, Any]:
 
 
 def _text(law: Expr) -> str:
-    from theory.rules.magnitude import compact
+    from depthlaw.theory.rules.magnitude import compact
 
     return min(compact(law), str(law), key=len)
 
@@ -209,8 +209,8 @@ _FUNCTIONS = {"dyt": "tanh(x/2)", "derf": "erf(x/2)"}
 
 def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """One scheme in words: facts, each with its name."""
-    from theory.kernel.setting import PLACES
-    from theory.optimizers import OPTIMIZERS
+    from depthlaw.theory.kernel.setting import PLACES
+    from depthlaw.theory.optimizers import OPTIMIZERS
 
     yield "scheme", f"{scheme['name']}, from {scheme['source']}"
     yield "one sublayer", scheme["form"]

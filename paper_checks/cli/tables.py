@@ -7,12 +7,12 @@ import functools
 import io
 from typing import Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, option
-from paper_checks.cli.output import print_json, progress, say
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
-from paper_checks.system.stopping import telling
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, option
+from depthlaw.paper_checks.cli.output import print_json, progress, say
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.system.stopping import telling
 
 EXAMPLES = (
     "tables --only cross --activation gelu",
@@ -44,7 +44,7 @@ def run(
     own tables, derived anew. cross has the leading order in depth of the update
     of every scheme under every optimizer, activation and kind of norm.
     """
-    from paper_checks.verify import tables_file
+    from depthlaw.paper_checks.verify import tables_file
 
     if as_json + is_markdown + is_latex + is_csv > 1:
         raise BadInputError("give one of --json, --markdown, --latex, --csv, not several")
@@ -140,8 +140,8 @@ def _is_long(table: Table) -> bool:
 
 @functools.cache  # a few hundred different cells in thousands of rows
 def _latex_cell(text: str | None) -> str:
-    from paper_checks.notation.signs import is_formula
-    from paper_checks.notation.signs import latex as of_cell
+    from depthlaw.paper_checks.notation.signs import is_formula
+    from depthlaw.paper_checks.notation.signs import latex as of_cell
 
     if text is None:
         return "--"

@@ -16,22 +16,22 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.cli import options, plan
-from paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
-from paper_checks.cli.output import counted, number_of, print_json, say
-from paper_checks.cli.plan import Machines
-from paper_checks.system.files import document
-from paper_checks.system.page import Page, grid
-from paper_checks.system.processes import is_under_torchrun
-from paper_checks.system.stopping import telling
+from depthlaw.paper_checks.cli import options, plan
+from depthlaw.paper_checks.cli.options import MORE, REQUIRED, BadInputError, option, refusing
+from depthlaw.paper_checks.cli.output import counted, number_of, print_json, say
+from depthlaw.paper_checks.cli.plan import Machines
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.page import Page, grid
+from depthlaw.paper_checks.system.processes import is_under_torchrun
+from depthlaw.paper_checks.system.stopping import telling
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from paper_checks.lowering.trials import Trial
-    from sims.cluster import Workers
-    from sims.training.sharded import Processes
-    from sims.training.store import Store
+    from depthlaw.paper_checks.lowering.trials import Trial
+    from depthlaw.sims.cluster import Workers
+    from depthlaw.sims.training.sharded import Processes
+    from depthlaw.sims.training.store import Store
 
 EXAMPLES = (
     "train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10",
@@ -73,14 +73,14 @@ class Place:
         """Those that torchrun started, over which each run is cut; None without torchrun."""
         if not is_under_torchrun():
             return None
-        from sims.measure import choose_device
-        from sims.training.sharded import start
+        from depthlaw.sims.measure import choose_device
+        from depthlaw.sims.training.sharded import start
 
         return start(choose_device(self.device))
 
     def store_file(self, name: str) -> Path:
         """--store, or a file of that name in the folder that git ignores."""
-        from paper_checks.system.places import RECORDS
+        from depthlaw.paper_checks.system.places import RECORDS
 
         return self.store or options.local_file(RECORDS / "local" / name, "--store FILE", "the store")
 
@@ -90,11 +90,11 @@ class Place:
         """What makes the executor that these go to, and its workers. ValueError, in one line, where one of them does
         not fit into memory, or not as often as there are --workers. num_processes: over which each run is cut.
         recomputes: whether its backward pass computes sublayers again."""
-        from paper_checks.lowering.trials import check_memory
-        from paper_checks.system import processes
-        from sims.cluster import Cluster, Workers
-        from sims.ensemble import available_bytes
-        from sims.measure import choose_device, device_name
+        from depthlaw.paper_checks.lowering.trials import check_memory
+        from depthlaw.paper_checks.system import processes
+        from depthlaw.sims.cluster import Cluster, Workers
+        from depthlaw.sims.ensemble import available_bytes
+        from depthlaw.sims.measure import choose_device, device_name
 
         if self.scheduler is not None:
             with Cluster(self.scheduler) as cluster:
@@ -128,7 +128,7 @@ def kept_runs(path: Path, checkpoints: Path | None = None) -> Iterator[Store]:
 
     checkpoints: the folder of what is under way.
     """
-    from sims.training.store import Store
+    from depthlaw.sims.training.store import Store
 
     with refusing("--store"):
         kept = Store(path)
@@ -152,7 +152,7 @@ def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
     again for that."""
     from importlib.metadata import version
 
-    from sims.training.store import key
+    from depthlaw.sims.training.store import key
 
     now = tuple(version(name).partition("+")[0] for name in ("depthlaw", "torch"))
     made = [kept.row(name).about.versions for name in kept.keys() & {key(config) for config in configs}]
@@ -215,7 +215,7 @@ class Asked:
     ffn_ratio: int = option("The FFN's width over d_model.", 4, _MODEL)
     activation: str = option("The activation of the FFNs", "gelu", _MODEL, known=options.ANY_ACTIVATION)
     norm_kind: str = option("The kind of norm", "layernorm", _MODEL, known=options.NORM_KINDS)
-    num_tokens: int = option(  # sims.training.data has this limit
+    num_tokens: int = option(  # depthlaw.sims.training.data has this limit
         "The number of bytes (or frames) in a sequence; 4096 at most.", 32, _MODEL, called="--tokens", most=4096
     )
     text: str | None = option(
@@ -252,7 +252,7 @@ def trials_of(asked: Asked) -> list[Trial]:
 
     A repeated entry counts once.
     """
-    from paper_checks.lowering.trials import OF_RECIPE, Trial
+    from depthlaw.paper_checks.lowering.trials import OF_RECIPE, Trial
 
     schemes = [*(asked.scheme or ()), *(f"{OF_RECIPE}{name}" for name in asked.recipe or ())]
     if not schemes:
@@ -306,7 +306,7 @@ def refusing_fields() -> Iterator[None]:
 
 def planned(asked: Asked, machines: Machines, *, as_json: bool) -> int:
     """Say what each scheme under each optimizer at each depth would take."""
-    from paper_checks.lowering.planned import planned_trial
+    from depthlaw.paper_checks.lowering.planned import planned_trial
 
     with refusing_fields():
         trials = trials_of(asked)
@@ -362,15 +362,15 @@ def run(
         trials = trials_of(asked)
         configs = {trial: trial.named() for trial in trials}
     if plot is not None:
-        from paper_checks.pages.loss_plots import check_place, check_size
+        from depthlaw.paper_checks.pages.loss_plots import check_place, check_size
 
         with refusing():
             check_place(plot)
             check_size(trials)
 
-    from paper_checks.lowering.trained_rows import about_data, kept_results, rows
-    from paper_checks.lowering.trials import execute, kind_of
-    from sims.training.sweep import by_itself, sweep
+    from depthlaw.paper_checks.lowering.trained_rows import about_data, kept_results, rows
+    from depthlaw.paper_checks.lowering.trials import execute, kind_of
+    from depthlaw.sims.training.sweep import by_itself, sweep
 
     checkpoints = None if checkpoint_every is None else kept_in.resolve().with_name(f"{kept_in.name}.checkpoints")
     train = partial(
@@ -427,7 +427,7 @@ def run(
         ],
     )
     if plot is not None:
-        from paper_checks.pages.loss_plots import draw
+        from depthlaw.paper_checks.pages.loss_plots import draw
 
         draw(results, title(answer), answer["data"], plot)
     if as_json:
@@ -487,7 +487,7 @@ def title(answer: Mapping[str, Any]) -> str:
 
 def rest(config: Mapping[str, Any], schemes: Iterable[str]) -> str:
     """What the title does not say. A recipe has an FFN width, an activation and norms of its own."""
-    from paper_checks.lowering.trials import OF_RECIPE
+    from depthlaw.paper_checks.lowering.trials import OF_RECIPE
 
     parts = [f"{config['num_heads']} heads"]
     if not all(name.startswith(OF_RECIPE) for name in schemes):

@@ -9,13 +9,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from paper_checks.cli import options
-from paper_checks.cli.options import BadInputError, argument, option
-from paper_checks.cli.output import print_json, progress, say, wide_console
-from paper_checks.system.files import as_text, write_atomically
-from paper_checks.system.page import escape, grid
-from paper_checks.system.places import RESULTS, ROOT
-from paper_checks.system.stopping import telling
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.options import BadInputError, argument, option
+from depthlaw.paper_checks.cli.output import print_json, progress, say, wide_console
+from depthlaw.paper_checks.system.files import as_text, write_atomically
+from depthlaw.paper_checks.system.page import escape, grid
+from depthlaw.paper_checks.system.places import RESULTS, ROOT
+from depthlaw.paper_checks.system.stopping import telling
 
 EXAMPLES = (
     "verify LI-05 S1-34",
@@ -49,10 +49,10 @@ def run(
     counterexample or measurement, mostly by several. The exit code is 1 where a
     verdict is not the expected one. `depthlaw explain ID` shows the evidence.
     """
-    from paper_checks.pages.claims import claims_markdown, with_findings
-    from paper_checks.papers.registry import claims
-    from paper_checks.verify import answers
-    from paper_checks.verify.document import exit_code, verify
+    from depthlaw.paper_checks.pages.claims import claims_markdown, with_findings
+    from depthlaw.paper_checks.papers.registry import claims
+    from depthlaw.paper_checks.verify import answers
+    from depthlaw.paper_checks.verify.document import exit_code, verify
 
     chosen = chosen_ids(ids or [], source)
     is_whole = len(chosen) == len(claims())
@@ -82,8 +82,8 @@ def run(
 
 def chosen_ids(ids: Sequence[str], source: str | None) -> list[str]:
     """The ids to check, in the order of the claims; a refusal with the nearest names where one is unknown."""
-    from paper_checks.claims.sources import sources
-    from paper_checks.papers.registry import claims
+    from depthlaw.paper_checks.claims.sources import sources
+    from depthlaw.paper_checks.papers.registry import claims
 
     known = claims()
     ids = [as_printed(id_) for id_ in ids]
@@ -131,8 +131,8 @@ def show(document: Found, target: Path | None, *, is_whole: bool, is_full: bool)
 
     is_full: also the claims that are not confirmed, with the reason, and the printed cells beside the derived ones.
     """
-    from paper_checks.pages.claims import results_line
-    from paper_checks.verify.document import why_unexpected
+    from depthlaw.paper_checks.pages.claims import results_line
+    from depthlaw.paper_checks.verify.document import why_unexpected
 
     console, summary, claims = wide_console(), document["summary"], document["claims"]
     counts = {verdict: number for verdict, number in summary["verdicts"].items() if number}
@@ -166,16 +166,16 @@ def show(document: Found, target: Path | None, *, is_whole: bool, is_full: bool)
 
 
 def _in_colour(verdict: str, number: int | None = None) -> str:
-    from paper_checks.claims.claim import Verdict
+    from depthlaw.paper_checks.claims.claim import Verdict
 
     return f"[{Verdict(verdict).colour}]{verdict if number is None else f'{number} {verdict}'}[/]"
 
 
 def _findings(document: Found) -> Any:
     """The headlines of the first few, with the verdicts of this run; below them how many more there are."""
-    from paper_checks.claims.claim import Verdict
-    from paper_checks.pages.claims import told
-    from paper_checks.verify.findings import FIRST
+    from depthlaw.paper_checks.claims.claim import Verdict
+    from depthlaw.paper_checks.pages.claims import told
+    from depthlaw.paper_checks.verify.findings import FIRST
 
     every = list(told(document, in_short=True))
     rows = (
@@ -195,7 +195,7 @@ def _findings(document: Found) -> Any:
 
 
 def _others(entries: Sequence[Found]) -> Any:
-    from paper_checks.verify.document import reason
+    from depthlaw.paper_checks.verify.document import reason
 
     heads = ("claim", "verdict", "why")
     rows = (
@@ -223,7 +223,7 @@ def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:
 
 def _cells(rows: Sequence[Found]) -> Any:
     """Table by table."""
-    from paper_checks.pages.claims import merged
+    from depthlaw.paper_checks.pages.claims import merged
 
     heads = ("table", "row", "column", "printed", "derived", "", "claim")
 

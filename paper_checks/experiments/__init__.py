@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paper_checks.experiments.base import Experiment
+    from depthlaw.paper_checks.experiments.base import Experiment
 
 NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row", "best-rates")
 
@@ -14,8 +14,8 @@ NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row", "best-rates")
 @cache
 def experiment(name: str, scale: str = "small") -> Experiment:
     """By name. ValueError, in one line, for what there is not."""
-    from paper_checks.experiments import best_rates, own_row, stable_rates, thousand_layers, warmup
-    from paper_checks.experiments.scale import SCALES
+    from depthlaw.paper_checks.experiments import best_rates, own_row, stable_rates, thousand_layers, warmup
+    from depthlaw.paper_checks.experiments.scale import SCALES
 
     modules = (stable_rates, warmup, thousand_layers, own_row, best_rates)
     makers = {name: module.make for name, module in zip(NAMES, modules, strict=True)}

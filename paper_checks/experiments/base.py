@@ -19,13 +19,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.lowering.trials import Trial, execute, kind_of
+from depthlaw.paper_checks.lowering.trials import Trial, execute, kind_of
 
 if TYPE_CHECKING:
-    from sims.cluster import Workers
-    from sims.training.outcomes import Edge
-    from sims.training.store import Row, Store
-    from sims.training.train import TrainResult
+    from depthlaw.sims.cluster import Workers
+    from depthlaw.sims.training.outcomes import Edge
+    from depthlaw.sims.training.store import Row, Store
+    from depthlaw.sims.training.train import TrainResult
 
 PILOT_SEEDS = (1000, 1001, 1002)
 LEAST_SEEDS = 5
@@ -47,7 +47,7 @@ class Book(dict[Trial, "TrainResult"]):
     @classmethod
     def read(cls, path: Path) -> Book:
         """A record of the project. OSError without the file; ValueError, in one line, where it does not fit."""
-        from sims.training.store import read
+        from depthlaw.sims.training.store import read
 
         return cls.of(read(path))
 
@@ -59,8 +59,8 @@ class Book(dict[Trial, "TrainResult"]):
 def _result(plain: Mapping[str, Any]) -> TrainResult:
     from pydantic import ValidationError
 
-    from sims.records.record import in_one_line
-    from sims.training.train import TrainResult
+    from depthlaw.sims.records.record import in_one_line
+    from depthlaw.sims.training.train import TrainResult
 
     try:
         return TrainResult.model_validate(plain)
@@ -111,7 +111,7 @@ class Arm:
     def _next_rate(self, results: Mapping[float, TrainResult]) -> float | None:
         """By bisection; and where nothing trained, whatever is left below the start, from above: the lowest rates fail
         too, by being too slow, so that a window between those that were tried may have been missed."""
-        from sims.training.outcomes import next_rate
+        from depthlaw.sims.training.outcomes import next_rate
 
         outcomes, start = _outcomes(results), self.trial.learning_rate
         rate = next_rate(self.grid, outcomes, start)
@@ -124,7 +124,7 @@ class Arm:
 
     def edge(self, book: Book, seed: int) -> Edge:
         """ValueError where the search is not done."""
-        from sims.training.outcomes import edge
+        from depthlaw.sims.training.outcomes import edge
 
         return edge(self.grid, _outcomes(self.tried(book, seed)))
 
@@ -233,7 +233,7 @@ def run(
 
     ValueError, in one line, for data that cannot be read.
     """
-    from sims.training.sweep import sweep
+    from depthlaw.sims.training.sweep import sweep
 
     book, ran = there(store), Ran()
     work = partial(execute, device=workers.device)

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from sims.ensemble import Ensemble
-    from sims.model import ModelConfig
-    from sims.update import Inputs, Task
+    from depthlaw.sims.ensemble import Ensemble
+    from depthlaw.sims.model import ModelConfig
+    from depthlaw.sims.update import Inputs, Task
 
 NUM_MEMBERS, NUM_TOKENS, HEAD_SIZE = 16, 32, 16
 STAND_INS = {
@@ -79,7 +79,7 @@ class Size:
 
     @property
     def config(self) -> ModelConfig:
-        from sims.model import ModelConfig, alternating
+        from depthlaw.sims.model import ModelConfig, alternating
 
         heads = max(1, self.d_model // HEAD_SIZE)
         flags: dict[str, Any] = {"has_affine": True, "has_bias": True, "norm_eps": 1e-5}
@@ -89,7 +89,7 @@ class Size:
 
     @property
     def task(self) -> Task:
-        from sims.update import Task
+        from depthlaw.sims.update import Task
 
         return Task(num_tokens=self.num_tokens, batch_size=self.num_sequences)
 
@@ -114,9 +114,9 @@ class Ours:
     def __init__(self, size: Size, dtype: str = "float32", device: str = "cpu") -> None:
         import torch
 
-        from sims.ensemble import Ensemble, Member
-        from sims.measure import Question, threads_for
-        from sims.update import draw_inputs
+        from depthlaw.sims.ensemble import Ensemble, Member
+        from depthlaw.sims.measure import Question, threads_for
+        from depthlaw.sims.update import draw_inputs
 
         self.task, self.device = size.task, device
         question = Question(config=size.config, task=size.task)
@@ -133,7 +133,7 @@ class Ours:
         self.parts = list(self.pool.map(make, range(0, size.num_members, each)))
 
     def __call__(self) -> None:
-        from sims.update import first_order
+        from depthlaw.sims.update import first_order
 
         def measure(part: tuple[Ensemble, Inputs]) -> None:
             model, inputs = part
@@ -429,7 +429,7 @@ def _peak(*, is_new: bool = False) -> float:
 def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:
     """What each command costs in seconds of the processor, children included, and what it is held against."""
     for command in names:
-        own = _cpu_seconds("from paper_checks.cli.app import main; main()", *command.split())
+        own = _cpu_seconds("from depthlaw.paper_checks.cli.app import main; main()", *command.split())
         least = _cpu_seconds(IMPORTS[command]) if command in IMPORTS else None
         yield {"command": f"depthlaw {command}", "cpu_seconds": own, "beside": IMPORTS.get(command), "least": least}
 

@@ -34,12 +34,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
-from paper_checks.experiments.scale import Scale
-from paper_checks.lowering.trials import OF_RECIPE, Trial
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import Scale
+from depthlaw.paper_checks.lowering.trials import OF_RECIPE, Trial
 
 if TYPE_CHECKING:
-    from sims.training.train import TrainResult
+    from depthlaw.sims.training.train import TrainResult
 
 LAYERS = (4, 8, 16, 32)
 LLAMA = f"{OF_RECIPE}llama-2"
@@ -91,7 +91,7 @@ def make(scale: Scale) -> Experiment:
 
 def _plan(book: Book) -> Plan:
     """Seeds that tell a slope of TOLD from none, by the scatter of the pilot's slopes over two depths."""
-    from sims.training.planning import largest_sd, seeds_for_difference
+    from depthlaw.sims.training.planning import largest_sd, seeds_for_difference
 
     scheme, (shallow, deep) = _PILOT
     slopes = []
@@ -132,7 +132,7 @@ def best_rate(losses: Mapping[float, float | None]) -> float | None:
     The vertex of the parabola through the logarithms of the least loss and of its two neighbours; where a neighbour
     diverged, the rate of the least loss itself. ValueError for fewer than three rates, or where all diverged.
 
-    >>> from paper_checks.experiments.best_rates import best_rate
+    >>> from depthlaw.paper_checks.experiments.best_rates import best_rate
     >>> round(best_rate({0.25: 2.0, 0.5: 1.0, 1.0: 2.0}), 6)
     -1.0
     >>> best_rate({0.25: 1.0, 0.5: 2.0, 1.0: 3.0}) is None

@@ -1,6 +1,6 @@
 """Other people's models beside the prediction of their recipe: Hugging Face's, torch's own and x-transformers'.
 
-    python -m paper_checks.experiments.clients   # what sims/records/clients.jsonl and results/kernel-clients.json lack
+    python -m depthlaw.paper_checks.experiments.clients  # what clients.jsonl and kernel-clients.json lack
 
 Models are built from configurations, nothing is downloaded, and keep the weights that their own code gave them; or get
 Xavier's, by role. A model is given ``NUM_TOKENS`` tokens; read is one logit at the last of them, by a head of our own
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from sympy import sqrt
 
-from paper_checks.experiments import kernel_kept
-from paper_checks.lowering.networks import Network
-from paper_checks.recipes.catalogue import recipe
-from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
-from paper_checks.system.places import RECORDS, RESULTS
-from sims.config import BRANCH_ROLES
-from sims.records import record
-from theory.symbols import d
+from depthlaw.paper_checks.experiments import kernel_kept
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.recipes.catalogue import recipe
+from depthlaw.paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
+from depthlaw.paper_checks.system.places import RECORDS, RESULTS
+from depthlaw.sims.config import BRANCH_ROLES
+from depthlaw.sims.records import record
+from depthlaw.theory.symbols import d
 
 if TYPE_CHECKING:
     import torch
@@ -251,8 +251,8 @@ def updates(case: Case, seed: int) -> dict[str, float]:
     """By optimizer/role, in the units of ``sims.optim.NORMALISATION``, of one network."""
     import torch
 
-    from sims.config import NORMALISATION
-    from sims.update import Norms
+    from depthlaw.sims.config import NORMALISATION
+    from depthlaw.sims.update import Norms
 
     torch.manual_seed(seed)
     model, forward = case.client.build(case.num_layers, case.d_model, case.d_model // HEAD_SIZE)

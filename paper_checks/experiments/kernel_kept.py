@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paper_checks.lowering.networks import Network
-from paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.system.files import write_atomically
 
 if TYPE_CHECKING:
-    from theory.kernel.predict import Inputs, Transformer
+    from depthlaw.theory.kernel.predict import Inputs, Transformer
 
-_HOW = "python -m paper_checks.experiments.kernel_laws makes it, in ten minutes"
+_HOW = "python -m depthlaw.paper_checks.experiments.kernel_laws makes it, in ten minutes"
 DIGITS = 6
 """Of a value: far below its quasi-random error, and above what one machine's rounding differs from another's by."""
 
@@ -80,7 +80,7 @@ def _name(about: Mapping[str, Any]) -> str:
 
 def _numbers(network: Network, optimizer: str) -> tuple[Transformer, Inputs]:
     """What the kernel rung is asked."""
-    from paper_checks.lowering.kernel_network import as_inputs, as_transformer
+    from depthlaw.paper_checks.lowering.kernel_network import as_inputs, as_transformer
 
     config = network.config(optimizer)
     return as_transformer(config, head_size=network.predicted_head_size), as_inputs(network.task, config)
@@ -88,7 +88,7 @@ def _numbers(network: Network, optimizer: str) -> tuple[Transformer, Inputs]:
 
 def digest_of(network: Network, optimizer: str) -> str:
     """Of the plain numbers that the kernel rung gets."""
-    from paper_checks.lowering.lower import digest_of_numbers
+    from depthlaw.paper_checks.lowering.lower import digest_of_numbers
 
     return digest_of_numbers(*_numbers(network, optimizer))
 
@@ -153,7 +153,7 @@ def questions(networks: Sequence[Network], optimizers: Sequence[str], effort: fl
 
 
 def ask(question: Question) -> Answer:
-    from theory.kernel.predict import predict_kernel
+    from depthlaw.theory.kernel.predict import predict_kernel
 
     transformer, inputs = _numbers(question.network, question.optimizers[0])
     updates = predict_kernel(transformer, inputs, question.optimizers, effort=question.effort)

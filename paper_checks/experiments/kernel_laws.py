@@ -1,6 +1,6 @@
 """How the update of a real Transformer grows with its depth, by role, at infinite width: the kernel rung, kept.
 
-    python -m paper_checks.experiments.kernel_laws   # what kernel-laws.json and the others of results lack
+    python -m depthlaw.paper_checks.experiments.kernel_laws   # what kernel-laws.json and the others of results lack
 
 Encoders of N layers (an attention and an FFN each), 16 tokens, full attention of infinitely large heads, one logit at
 the last token; encoder-decoders of N layers on either side. kernel-measured.json has the same of the networks that the
@@ -27,15 +27,15 @@ from typing import Annotated, Any
 
 import typer
 
-from paper_checks.experiments import best_rates, stable_rates
-from paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
-from paper_checks.experiments.scale import HEAD_SIZE, SMALL
-from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
-from paper_checks.lowering.networks import Network, sublayers_of
-from paper_checks.lowering.trials import OF_RECIPE
-from paper_checks.recipes.catalogue import RECIPES, recipe
-from paper_checks.system.places import RESULTS
-from theory.schemes import scheme
+from depthlaw.paper_checks.experiments import best_rates, stable_rates
+from depthlaw.paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
+from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, SMALL
+from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
+from depthlaw.paper_checks.lowering.networks import Network, sublayers_of
+from depthlaw.paper_checks.lowering.trials import OF_RECIPE
+from depthlaw.paper_checks.recipes.catalogue import RECIPES, recipe
+from depthlaw.paper_checks.system.places import RESULTS
+from depthlaw.theory.schemes import scheme
 
 LENGTHS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 """N, layers."""
@@ -163,7 +163,7 @@ def training_update(name: str, num_layers: int, optimizer: str = TRAINING_OPTIMI
 
 def probe_correlation() -> float:
     """Of this machine's data."""
-    from sims.training.data import DataConfig, load
+    from depthlaw.sims.training.data import DataConfig, load
 
     tokens_T = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).held_out(1).inputs[0]
     same_TT = (tokens_T[:, None] == tokens_T[None, :]).double()

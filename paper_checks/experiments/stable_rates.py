@@ -10,9 +10,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
-from paper_checks.experiments.scale import Scale
-from paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import Scale
+from depthlaw.paper_checks.lowering.trials import Trial
 
 GRID = tuple(2.0 ** (k / 2) for k in range(-20, 1))
 """From 2^-10 to 1 by half octaves: the smallest ratio that the slides print is 2, and an interval of edges is one step
@@ -88,7 +88,7 @@ def make(scale: Scale) -> Experiment:
 
 def _plan(book: Book) -> Plan:
     """Seeds that tell an octave apart: of the pilot's paired differences, the scatter that they do not exceed."""
-    from sims.training.planning import largest_sd
+    from depthlaw.sims.training.planning import largest_sd
 
     # The pilot's arms are found by their seeds: whatever scale it ran at.
     edges: dict[str, dict[int, float]] = {}
@@ -112,8 +112,8 @@ def _plan(book: Book) -> Plan:
 
 
 def _seeds(sd: float, difference: float) -> str:
-    from sims.training.outcomes import MIN_EDGES
-    from sims.training.planning import seeds_for_difference
+    from depthlaw.sims.training.outcomes import MIN_EDGES
+    from depthlaw.sims.training.planning import seeds_for_difference
 
     try:
         return str(max(MIN_EDGES, seeds_for_difference(sd, difference)))
@@ -123,6 +123,6 @@ def _seeds(sd: float, difference: float) -> str:
 
 def _told(sd: float) -> float:
     """The least difference, by tenths of an octave, that LEAST_SEEDS find."""
-    from sims.training.planning import POWER, power_of_difference
+    from depthlaw.sims.training.planning import POWER, power_of_difference
 
     return next(k / 10 for k in range(1, 10_000) if sd == 0 or power_of_difference(LEAST_SEEDS, sd, k / 10) >= POWER)

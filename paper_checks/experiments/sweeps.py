@@ -1,8 +1,8 @@
 """Sweeps of measurements that the project keeps: named lists of networks, each into a file of sims/records.
 
-    python -m paper_checks.experiments.sweeps ffn-stacks --seeds 64   # adds what sims/records/ffn-stacks.jsonl lacks
-    python -m paper_checks.experiments.sweeps transformers--width 256 # those of its networks that are so wide
-    python -m paper_checks.experiments.sweeps gpu --device cuda       # what a CPU cannot reach (make gpu)
+    python -m depthlaw.paper_checks.experiments.sweeps ffn-stacks --seeds 64  # adds what ffn-stacks.jsonl lacks
+    python -m depthlaw.paper_checks.experiments.sweeps transformers --width 256  # those of its networks so wide
+    python -m depthlaw.paper_checks.experiments.sweeps gpu --device cuda  # what a CPU cannot reach (make gpu)
 
 A sweep goes round by round, a few seeds of every network at a time, so that one that is stopped is even over its
 networks; called again, it goes on.
@@ -17,11 +17,11 @@ from typing import Annotated, Any
 
 import typer
 
-from paper_checks.lowering.block import Block
-from paper_checks.lowering.measuring import Kept, measure
-from paper_checks.lowering.networks import Network
-from paper_checks.system.places import RECORDS
-from theory.schemes import SCHEMES, scheme
+from depthlaw.paper_checks.lowering.block import Block
+from depthlaw.paper_checks.lowering.measuring import Kept, measure
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.theory.schemes import SCHEMES, scheme
 
 OPTIMIZERS = ("sgd", "adam", "lamb")
 
@@ -179,7 +179,7 @@ def run(
     """Measure a sweep, or what its record lacks."""
     from rich.progress import track
 
-    from sims.measure import choose_device
+    from depthlaw.sims.measure import choose_device
 
     if name not in SWEEPS:
         raise typer.BadParameter(f"unknown sweep {name!r} (allowed: {', '.join(SWEEPS)})")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from paper_checks.experiments.base import Arm, Book, Experiment, Plan
-from paper_checks.experiments.scale import Scale
-from paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.experiments.base import Arm, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import Scale
+from depthlaw.paper_checks.lowering.trials import Trial
 
 LAYERS = (24, 100, 1000)
 SCHEMES = ("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm", "su-adam")
@@ -47,7 +47,7 @@ def make(scale: Scale) -> Experiment:
 
 def _plan(book: Book) -> Plan:
     """What so few seeds can say: a scheme that trains with each of them trains with a share of at least so much."""
-    from sims.training.outcomes import share
+    from depthlaw.sims.training.outcomes import share
 
     low = share(_SEEDS, _SEEDS).low
     text = (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
-from paper_checks.experiments.scale import Scale
-from paper_checks.lowering.trials import POST_LN_INIT, Trial
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import Scale
+from depthlaw.paper_checks.lowering.trials import POST_LN_INIT, Trial
 
 DEPTHS = (2, 6, 9, 18)
 DEEP = DEPTHS[-1]
@@ -72,7 +72,7 @@ def make(scale: Scale) -> Experiment:
 
 def _plan(book: Book) -> Plan:
     """Seeds that tell a share of 0.95 that train from one of 0.05, and whether the pilot looks like that."""
-    from sims.training.planning import seeds_for_shares
+    from depthlaw.sims.training.planning import seeds_for_shares
 
     high, low = 0.95, 0.05
     enough = seeds_for_shares(high, low)

@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, S
 
-from paper_checks.lowering.advice_code import code
-from paper_checks.lowering.kernel_network import KIND_OF
-from paper_checks.lowering.lower import COUPLED, branch_second
-from paper_checks.lowering.networks import Network, sublayers_of
-from paper_checks.lowering.predicted_rows import shares
-from paper_checks.system.places import TRAINING_RECORDS
-from sims.config import BRANCH_ROLES, ModelConfig, SublayerConfig
-from theory.asymptotics.evaluate import evaluate
-from theory.kernel.predict import Stream, unit_power
-from theory.optimizers import optimizer as optimizer_named
-from theory.rules.selection import Member
-from theory.rules.solve import solve_rule
-from theory.schemes import SCHEMES, Scheme
-from theory.schemes import scheme as scheme_named
-from theory.stack import SCALED_ROLES, SublayerKind
-from theory.symbols import L, M, N, l
+from depthlaw.paper_checks.lowering.advice_code import code
+from depthlaw.paper_checks.lowering.kernel_network import KIND_OF
+from depthlaw.paper_checks.lowering.lower import COUPLED, branch_second
+from depthlaw.paper_checks.lowering.networks import Network, sublayers_of
+from depthlaw.paper_checks.lowering.predicted_rows import shares
+from depthlaw.paper_checks.system.places import TRAINING_RECORDS
+from depthlaw.sims.config import BRANCH_ROLES, ModelConfig, SublayerConfig
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.kernel.predict import Stream, unit_power
+from depthlaw.theory.optimizers import optimizer as optimizer_named
+from depthlaw.theory.rules.selection import Member
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.schemes import SCHEMES, Scheme
+from depthlaw.theory.schemes import scheme as scheme_named
+from depthlaw.theory.stack import SCALED_ROLES, SublayerKind
+from depthlaw.theory.symbols import L, M, N, l
 
 if TYPE_CHECKING:
-    from sims.stats import Estimate
+    from depthlaw.sims.stats import Estimate
 
 MATTERS = 0.05
 """The least share of the update at which a role matters, as in TRANSFORMERS.md. Below it a role counts in ``ALL``."""
@@ -244,8 +244,8 @@ class Advice:
 
         Both depths have networks of their own, at the width that was asked about: take a small one.
         """
-        from sims.measure import Question, collect
-        from sims.stats import estimate, ratio, ratio_to_exact
+        from depthlaw.sims.measure import Question, collect
+        from depthlaw.sims.stats import estimate, ratio, ratio_to_exact
 
         first, last = (
             collect(Question(config=config, task=self.deep.task, optimizers=(self.optimizer,)), chosen)
@@ -289,7 +289,7 @@ def advise(
     further fields of ``Network``, such as activation, num_heads or block. ValueError, in one line, for a question that
     has no answer, NoTheoryError for a network that the kernel rung does not know.
 
-    >>> from paper_checks.lowering.advice import advise
+    >>> from depthlaw.paper_checks.lowering.advice import advise
     >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
     (2.4, ['learning-rates', 'completep at both depths'])
@@ -297,7 +297,7 @@ def advise(
     if (scheme is None) == (recipe is None):
         raise ValueError("give one of scheme and recipe")
     if recipe is not None:
-        from paper_checks.recipes.catalogue import recipe as recipe_named
+        from depthlaw.paper_checks.recipes.catalogue import recipe as recipe_named
 
         model = recipe_named(recipe)
         if arch not in (None, model.arch):

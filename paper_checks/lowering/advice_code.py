@@ -12,7 +12,7 @@ from textwrap import wrap
 
 from jinja2 import Environment, StrictUndefined
 
-from sims.config import BRANCH_ROLES, ModelConfig, SublayerConfig
+from depthlaw.sims.config import BRANCH_ROLES, ModelConfig, SublayerConfig
 
 _WIDTH = 100
 _CLASSES = {

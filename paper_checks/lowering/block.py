@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sims.config import ModelConfig, SublayerConfig, side_by_side
+from depthlaw.sims.config import ModelConfig, SublayerConfig, side_by_side
 
 ROTARY_BASE = 10_000.0
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from paper_checks.lowering.lower import KINDS
-from sims.config import ModelConfig, SublayerConfig, Task
-from theory.kernel.predict import Inputs, Sublayer, Transformer
-from theory.kernel.setting import Heads
+from depthlaw.paper_checks.lowering.lower import KINDS
+from depthlaw.sims.config import ModelConfig, SublayerConfig, Task
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.setting import Heads
 
 KIND_OF = {name: kind for kind, name in KINDS.items()}
 """Theory's kinds of sublayer by the names that sims have for them."""

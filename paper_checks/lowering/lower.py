@@ -21,19 +21,19 @@ from enum import Enum
 from itertools import cycle, islice
 from typing import Any, Final
 
-from sims.config import ModelConfig, SublayerConfig
-from theory.asymptotics.evaluate import evaluate
-from theory.kernel.setting import GATED
-from theory.meanfield.recursion import Letters, letters_of
-from theory.meanfield.update import check_gains, check_letters, check_num_sublayers
-from theory.moments import Kind, activation, numeric
-from theory.optimizers import optimizer as optimizer_named
-from theory.rules.solve import solve_rule
-from theory.rules.types import evaluate as rule_in_numbers
-from theory.schemes import SCHEMES, Scheme
-from theory.schemes import scheme as scheme_named
-from theory.stack import ARCHITECTURES, PLACEMENTS, SCALED_ROLES, UNSCALED_ROLES, Placement, SublayerKind
-from theory.symbols import L
+from depthlaw.sims.config import ModelConfig, SublayerConfig
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.kernel.setting import GATED
+from depthlaw.theory.meanfield.recursion import Letters, letters_of
+from depthlaw.theory.meanfield.update import check_gains, check_letters, check_num_sublayers
+from depthlaw.theory.moments import Kind, activation, numeric
+from depthlaw.theory.optimizers import optimizer as optimizer_named
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.rules.types import evaluate as rule_in_numbers
+from depthlaw.theory.schemes import SCHEMES, Scheme
+from depthlaw.theory.schemes import scheme as scheme_named
+from depthlaw.theory.stack import ARCHITECTURES, PLACEMENTS, SCALED_ROLES, UNSCALED_ROLES, Placement, SublayerKind
+from depthlaw.theory.symbols import L
 
 KINDS: Final = {
     SublayerKind.SELF: "attention",
@@ -98,7 +98,7 @@ def lower_ffn(
     (activation, norm_kind, has_affine ...). ValueError in one line where a name is unknown, a count is out of range, or
     a list does not fit.
 
-    >>> from paper_checks.lowering.lower import lower_ffn
+    >>> from depthlaw.paper_checks.lowering.lower import lower_ffn
     >>> config = lower_ffn("deepnorm", "sgd", 16, 64)
     >>> config.placement, config.hidden, config.encoder[0].residual_weight, len(config.encoder)
     ('post', 64, 2.0, 16)
@@ -126,7 +126,7 @@ def lower_transformer(
     Arguments and errors as in ``lower_ffn``; each matrix is Xavier normal times its gain. shape also has num_heads,
     ffn_ratio or ffn_width, and is_causal, which makes it decoder-only.
 
-    >>> from paper_checks.lowering.lower import lower_transformer
+    >>> from depthlaw.paper_checks.lowering.lower import lower_transformer
     >>> config = lower_transformer("su-adam", "adam", 8, 64, num_heads=4)
     >>> [one.kind for one in config.encoder[:3]], config.hidden
     (['attention', 'ffn', 'attention'], 256)
@@ -159,7 +159,7 @@ def lower_encoder_decoder(
     t-fixup by its two numbers; admin by its one rule on either side; a scheme whose weights and gains do not depend on
     depth as it is. ValueError, in one line, for the others: they would need a rule that nobody printed.
 
-    >>> from paper_checks.lowering.lower import lower_encoder_decoder
+    >>> from depthlaw.paper_checks.lowering.lower import lower_encoder_decoder
     >>> config = lower_encoder_decoder("deepnorm", "sgd", 18, 18, 64)
     >>> len(config.encoder), len(config.decoder)
     (36, 54)

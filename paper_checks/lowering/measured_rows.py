@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.lowering.networks import Network
-from paper_checks.lowering.predicted_rows import predicted_row
-from sims import stats
-from sims.config import BRANCH_ROLES, OTHER_ROLES
-from sims.records.record import Found
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.lowering.predicted_rows import predicted_row
+from depthlaw.sims import stats
+from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES
+from depthlaw.sims.records.record import Found
 
 if TYPE_CHECKING:
-    from theory.meanfield.setting import Prediction
+    from depthlaw.theory.meanfield.setting import Prediction
 
 
 def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Found) -> dict[str, Any]:

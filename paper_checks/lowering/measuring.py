@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.lowering.networks import Network
-from paper_checks.system.places import RECORDS
-from sims.cluster import as_they_end
-from sims.records import record
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims.cluster import as_they_end
+from depthlaw.sims.records import record
 
 if TYPE_CHECKING:
-    from sims.cluster import Cluster
-    from sims.measure import Part, Question, Result
+    from depthlaw.sims.cluster import Cluster
+    from depthlaw.sims.measure import Part, Question, Result
 
 LOCAL = RECORDS / "local" / "measure.jsonl"
 """What a user measures; git ignores it."""
@@ -49,9 +49,9 @@ class Kept:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from paper_checks.lowering.measuring import Kept, measure
-    >>> from paper_checks.lowering.networks import Network
-    >>> from theory.schemes import scheme
+    >>> from depthlaw.paper_checks.lowering.measuring import Kept, measure
+    >>> from depthlaw.paper_checks.lowering.networks import Network
+    >>> from depthlaw.theory.schemes import scheme
     >>> network = Network(scheme=scheme("post-ln"), num_sublayers=2, d_model=8)
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "mine.jsonl"
@@ -87,9 +87,9 @@ def measure(
     measure. advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or
     does not fit into memory.
 
-    >>> from paper_checks.lowering.measuring import Kept, measure
-    >>> from paper_checks.lowering.networks import Network
-    >>> from theory.schemes import scheme
+    >>> from depthlaw.paper_checks.lowering.measuring import Kept, measure
+    >>> from depthlaw.paper_checks.lowering.networks import Network
+    >>> from depthlaw.theory.schemes import scheme
     >>> network = Network(scheme=scheme("post-ln"), num_sublayers=4, d_model=16)
     >>> runs = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
     >>> runs.seeds, sorted(runs.values), runs.diverged
@@ -125,7 +125,7 @@ def measure_on(
     Numbers are those of ``measure`` to rounding: other seeds share their pass, and a worker has one thread. advance:
     told, in sublayers times seeds, how much of the work is done.
     """
-    from sims.measure import first_part, other_parts
+    from depthlaw.sims.measure import first_part, other_parts
 
     extras = extras or Extras()
     names = [_names(network, [optimizer], extras) for network in networks]
@@ -187,14 +187,14 @@ def check_memory(
 ) -> None:
     """ValueError, in one line, for the first that does not fit into memory: before any is measured. free: the bytes
     that there are elsewhere, where it is not here that they are measured."""
-    from sims.measure import check_memory as check
+    from depthlaw.sims.measure import check_memory as check
 
     for network in networks:
         check(_question(network, [optimizer], kept, extras), free)
 
 
 def _question(network: Network, group: Sequence[str], kept: Kept, extras: Extras) -> Question:
-    from sims.measure import Question
+    from depthlaw.sims.measure import Question
 
     return Question(
         config=network.config(group[0]),
@@ -213,7 +213,7 @@ def _runs(
     advance: Callable[[float], None],
 ) -> Iterator[record.Run]:
     """Of each chunk of seeds, one for each optimizer. names: by optimizer, what a record has it under."""
-    from sims.measure import device_name, run
+    from depthlaw.sims.measure import device_name, run
 
     start = time.perf_counter()
     for result in run(question, seeds, advance):

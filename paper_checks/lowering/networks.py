@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.lowering.block import Block
-from theory.moments import ACTIVATIONS
-from theory.schemes import Scheme
+from depthlaw.paper_checks.lowering.block import Block
+from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.schemes import Scheme
 
 if TYPE_CHECKING:
-    from paper_checks.recipes.recipe import Recipe
-    from sims.config import ModelConfig, Task
-    from theory.kernel.predict import KernelUpdate
-    from theory.meanfield.setting import Prediction
+    from depthlaw.paper_checks.recipes.recipe import Recipe
+    from depthlaw.sims.config import ModelConfig, Task
+    from depthlaw.theory.kernel.predict import KernelUpdate
+    from depthlaw.theory.meanfield.setting import Prediction
 
 FFN = "ffn"
 """The FFN-only stack of the theorems; the other architectures alternate attention and FFN."""
@@ -41,8 +41,8 @@ class Network:
     infinitely large heads, and not with those that are built. ValueError for an unknown arch, and for counts that do
     not go with it.
 
-    >>> from paper_checks.lowering.networks import Network
-    >>> from theory.schemes import scheme
+    >>> from depthlaw.paper_checks.lowering.networks import Network
+    >>> from depthlaw.theory.schemes import scheme
     >>> network = Network(scheme=scheme("post-ln"), num_sublayers=8, d_model=64)
     >>> round(network.theory("sgd").update, 4), len(network.config("sgd").encoder), network.task.num_tokens
     (5.3333, 8, 1)
@@ -83,7 +83,7 @@ class Network:
     def of_recipe(cls, recipe: Recipe, num_layers: int | tuple[int, int], d_model: int, **rest: Any) -> Network:
         """A published model with so many layers, on either side of an encoder-decoder; with as many heads as go with
         the width where nothing is said. ValueError, in one line, where none do."""
-        from paper_checks.recipes.recipe import RECIPE_TOKENS
+        from depthlaw.paper_checks.recipes.recipe import RECIPE_TOKENS
 
         heads = rest.get("num_heads") or recipe.heads_at(d_model)
         if recipe.arch == "encoder-decoder" and isinstance(num_layers, int):
@@ -111,7 +111,7 @@ class Network:
 
     def config(self, optimizer: str) -> ModelConfig:
         """Plain numbers. The optimizer matters where the scheme has learning rates of its own for it."""
-        from paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
+        from depthlaw.paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
 
         # 24 bits are far more than what one network's scatter shows, and drawing takes most of the time
         rest: dict[str, Any] = {"activation": self.activation, "norm_kind": self.norm_kind, "has_short_draws": True}
@@ -140,7 +140,7 @@ class Network:
     @property
     def task(self) -> Task:
         """One input of the theorems, or tokens."""
-        from sims.config import Task
+        from depthlaw.sims.config import Task
 
         if self.arch == FFN:
             return Task()
@@ -172,8 +172,8 @@ class Network:
         """
         if self.arch != FFN:
             return self._kernel_prediction(optimizer, advance, effort)
-        from theory.meanfield.setting import Setting
-        from theory.meanfield.update import predict_setting
+        from depthlaw.theory.meanfield.setting import Setting
+        from depthlaw.theory.meanfield.update import predict_setting
 
         if self.activation not in ACTIVATIONS:
             raise NoTheoryError(f"there is no theory of a stack of gated FFNs ({self.activation}); --attention has it")
@@ -181,8 +181,8 @@ class Network:
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
-        from paper_checks.lowering.predicted_rows import KernelPrediction
-        from theory.kernel.setting import MOST_TOKENS
+        from depthlaw.paper_checks.lowering.predicted_rows import KernelPrediction
+        from depthlaw.theory.kernel.setting import MOST_TOKENS
 
         if (num_tokens := self.batch_size * self.num_tokens) > MOST_TOKENS:
             text = f"a prediction takes at most {MOST_TOKENS} tokens in all, --tokens times --batch, not {num_tokens}"
@@ -217,9 +217,9 @@ class Network:
     ) -> KernelUpdate:
         """What the kernel rung answers, of the roles that are there. config: plain numbers in place of this network's.
         options: of ``predict_kernel``. NoTheoryError, in one line, for what the kernel rung does not know."""
-        from paper_checks.lowering.kernel_network import as_inputs, as_transformer
-        from sims.config import BRANCH_ROLES, OTHER_ROLES
-        from theory.kernel.predict import predict_kernel
+        from depthlaw.paper_checks.lowering.kernel_network import as_inputs, as_transformer
+        from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES
+        from depthlaw.theory.kernel.predict import predict_kernel
 
         config = config or self.config(optimizer)
         try:
@@ -235,10 +235,10 @@ class Network:
         """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted:
         it is divided by that of the whole update already. A matrix has 0. A branch weight of the FFN-only stack is O(1)
         by itself, so the division is undone."""
-        from sims.config import NORMALISATION
+        from depthlaw.sims.config import NORMALISATION
 
         if self.arch != FFN:
-            from theory.kernel.predict import unit_power
+            from depthlaw.theory.kernel.predict import unit_power
 
             return unit_power(optimizer, role)
         return NORMALISATION[optimizer].power if role == "branch_weight" else 0.0
@@ -246,7 +246,7 @@ class Network:
     def named(self, optimizer: str) -> dict[str, Any]:
         """Everything that the measurement is of, for a record. numbers: a digest of the plain numbers that sims are
         given, so that a record of a scheme is one with these weights and gains, and of no earlier reading of it."""
-        from paper_checks.lowering.lower import digest_of_numbers
+        from depthlaw.paper_checks.lowering.lower import digest_of_numbers
 
         named: dict[str, Any] = {"scheme": self.scheme.name, **self.laws, "optimizer": optimizer}
         named["numbers"] = digest_of_numbers(self.config(optimizer))

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paper_checks.lowering.trials import Trial
-    from sims.training.frontend import Shape
-    from sims.training.plan import Hardware, Memory, Plan
-    from sims.training.train import TrainConfig
+    from depthlaw.paper_checks.lowering.trials import Trial
+    from depthlaw.sims.training.frontend import Shape
+    from depthlaw.sims.training.plan import Hardware, Memory, Plan
+    from depthlaw.sims.training.train import TrainConfig
 
 
 def planned_trial(
     trial: Trial, hardware: Hardware, nodes: Sequence[int], *, vocabulary: int | None = None
 ) -> dict[str, Any]:
     """JSON: a run on these numbers of nodes. vocabulary: the tokens of each side, in place of the data's own."""
-    from sims.training.data import load
+    from depthlaw.sims.training.data import load
 
     config = trial.lower()
     data = load(config.data)
@@ -38,7 +38,7 @@ def planned_trial(
 
 def planned(config: TrainConfig, shape: Shape, hardware: Hardware, nodes: Sequence[int]) -> dict[str, Any]:
     """JSON of one configuration, as ``planned_trial``."""
-    from sims.training.plan import plan
+    from depthlaw.sims.training.plan import plan
 
     plans = [plan(config, shape, replace(hardware, num_nodes=num)) for num in nodes]
     first = plans[0]
@@ -75,7 +75,7 @@ def _of_way(plan: Plan, memory: Memory, *, recomputes: bool) -> dict[str, Any]:
 def gigabytes(number: float) -> str:
     """With three digits, all before the point and at most three behind it.
 
-    >>> from paper_checks.lowering.planned import gigabytes
+    >>> from depthlaw.paper_checks.lowering.planned import gigabytes
     >>> gigabytes(4.0612e12), gigabytes(3.2e8), gigabytes(4.27e7), gigabytes(5.72e4), gigabytes(0)
     ('4,061', '0.32', '0.043', '<0.001', '0')
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import linear_regression
 from typing import Any
 
-from theory.meanfield.setting import Prediction, Setting
+from depthlaw.theory.meanfield.setting import Prediction, Setting
 
 BENT = 1.2
 """What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
@@ -45,9 +45,9 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
 
 def leading_order(setting: Setting) -> dict[str, Any]:
     """The leading order in L as exact text; all None, with the reason in ``shown_by``, where none is decided."""
-    from theory.asymptotics.expansion import BeyondScaleError
-    from theory.meanfield.growth import update_order
-    from theory.tables import expression_cell, order_cells
+    from depthlaw.theory.asymptotics.expansion import BeyondScaleError
+    from depthlaw.theory.meanfield.growth import update_order
+    from depthlaw.theory.tables import expression_cell, order_cells
 
     try:
         order = update_order(setting)

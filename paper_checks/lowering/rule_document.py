@@ -7,20 +7,20 @@ from typing import Any
 
 from sympy import Expr
 
-from paper_checks.lowering import rule_roles
-from paper_checks.lowering.advice import IDENTITY, MATTERS, known_as
-from paper_checks.lowering.predicted_rows import percent
-from paper_checks.lowering.rule_roles import beside, named_scheme, other_roles, trained_under
-from sims.config import BRANCH_ROLES
-from theory.asymptotics.evaluate import evaluate
-from theory.asymptotics.expansion import BeyondScaleError
-from theory.rules import check
-from theory.rules.check import rule_scheme
-from theory.rules.magnitude import compact
-from theory.rules.selection import Member
-from theory.rules.solve import Rule, SideRule, solve_rule, update_under
-from theory.symbols import M, N
-from theory.tables import order_cells
+from depthlaw.paper_checks.lowering import rule_roles
+from depthlaw.paper_checks.lowering.advice import IDENTITY, MATTERS, known_as
+from depthlaw.paper_checks.lowering.predicted_rows import percent
+from depthlaw.paper_checks.lowering.rule_roles import beside, named_scheme, other_roles, trained_under
+from depthlaw.sims.config import BRANCH_ROLES
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.asymptotics.expansion import BeyondScaleError
+from depthlaw.theory.rules import check
+from depthlaw.theory.rules.check import rule_scheme
+from depthlaw.theory.rules.magnitude import compact
+from depthlaw.theory.rules.selection import Member
+from depthlaw.theory.rules.solve import Rule, SideRule, solve_rule, update_under
+from depthlaw.theory.symbols import M, N
+from depthlaw.theory.tables import order_cells
 
 NORMS = tuple(rule_roles.BESIDE)
 """Placements of norms that people ask a rule for; theory derives one without norms too."""

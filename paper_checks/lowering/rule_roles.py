@@ -16,23 +16,23 @@ from typing import Any
 
 from sympy import S
 
-from paper_checks.lowering.advice import training_runs
-from paper_checks.lowering.predicted_rows import finite, shares
-from paper_checks.system.places import TRAINING_RECORDS
-from theory.asymptotics.evaluate import evaluate
-from theory.asymptotics.expansion import BeyondScaleError
-from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict_setting
-from theory.rules.check import len_of_layer, rule_scheme
-from theory.rules.magnitude import exponents
-from theory.rules.types import Rule
-from theory.rules.types import evaluate as in_numbers
-from theory.schemes import SCHEMES, Scheme
-from theory.stack import ARCHITECTURES, SCALED_ROLES, Stack
-from theory.symbols import L
-from theory.tables import order_cells
+from depthlaw.paper_checks.lowering.advice import training_runs
+from depthlaw.paper_checks.lowering.predicted_rows import finite, shares
+from depthlaw.paper_checks.system.places import TRAINING_RECORDS
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.asymptotics.expansion import BeyondScaleError
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from depthlaw.theory.meanfield.growth import update_order
+from depthlaw.theory.meanfield.setting import Setting
+from depthlaw.theory.meanfield.update import predict_setting
+from depthlaw.theory.rules.check import len_of_layer, rule_scheme
+from depthlaw.theory.rules.magnitude import exponents
+from depthlaw.theory.rules.types import Rule
+from depthlaw.theory.rules.types import evaluate as in_numbers
+from depthlaw.theory.schemes import SCHEMES, Scheme
+from depthlaw.theory.stack import ARCHITECTURES, SCALED_ROLES, Stack
+from depthlaw.theory.symbols import L
+from depthlaw.theory.tables import order_cells
 
 TOKENS = 4
 """They cost little. A role grows over 8 times the depth as it does with 16, within 20 %; beside 64 tokens biases and

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import Any
 
-from paper_checks.lowering.rule_document import beside_which, growing_roles, span
+from depthlaw.paper_checks.lowering.rule_document import beside_which, growing_roles, span
 
 
 def snippet(

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paper_checks.lowering.trials import Trial
-from sims.records.record import in_one_line, rounded
-from sims.stats import estimate
-from sims.training.data import load
-from sims.training.outcomes import share
-from sims.training.store import Store, key
-from sims.training.train import OUTCOMES, Look, TrainResult
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.sims.records.record import in_one_line, rounded
+from depthlaw.sims.stats import estimate
+from depthlaw.sims.training.data import load
+from depthlaw.sims.training.outcomes import share
+from depthlaw.sims.training.store import Store, key
+from depthlaw.sims.training.train import OUTCOMES, Look, TrainResult
 
 Runs = Mapping[Trial, TrainResult | None]
 """None: not run, or failed."""

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from sims.config import ModelConfig, SublayerConfig
-    from sims.training.sharded import Processes
-    from sims.training.sweep import Kind
-    from sims.training.train import TrainConfig
+    from depthlaw.sims.config import ModelConfig, SublayerConfig
+    from depthlaw.sims.training.sharded import Processes
+    from depthlaw.sims.training.sweep import Kind
+    from depthlaw.sims.training.train import TrainConfig
 
 POST_LN_INIT = "post-ln-init"
 
@@ -79,7 +79,7 @@ class Trial:
     ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
     be asked, in ``lower`` and ``named``.
 
-    >>> from paper_checks.lowering.trials import Trial
+    >>> from depthlaw.paper_checks.lowering.trials import Trial
     >>> trial = Trial(scheme="deepnorm", shape="vit", num_layers=2, learning_rate=4e-3, num_steps=40)
     >>> trial.num_sublayers, round(trial.lower().model.encoder[0].residual_weight, 4)
     (4, 1.4142)
@@ -185,8 +185,8 @@ class Trial:
 
     def lower(self) -> TrainConfig:
         """The plain numbers that sims train with. ValueError, in one line, for what there is not."""
-        from sims.training.data import DataConfig
-        from sims.training.train import TrainConfig
+        from depthlaw.sims.training.data import DataConfig
+        from depthlaw.sims.training.train import TrainConfig
 
         names = {field.name for field in fields(TrainConfig)} & set(vars(self))
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -199,11 +199,11 @@ class Trial:
         )
 
     def _model(self) -> ModelConfig:
-        from paper_checks.lowering.networks import Network, sublayers_of
-        from theory.schemes import SCHEMES, nearest
+        from depthlaw.paper_checks.lowering.networks import Network, sublayers_of
+        from depthlaw.theory.schemes import SCHEMES, nearest
 
         if self.scheme.startswith(OF_RECIPE):
-            from paper_checks.recipes.catalogue import recipe
+            from depthlaw.paper_checks.recipes.catalogue import recipe
 
             name = self.scheme.removeprefix(OF_RECIPE)
             if (model := recipe(name)).arch != self.arch:
@@ -232,8 +232,8 @@ class Trial:
 @cache
 def _digests(trial: Trial) -> tuple[str, str]:
     """Of its numbers and of its examples, which neither the seed nor the learning rate changes: a grid has many."""
-    from paper_checks.lowering.lower import digest_of_numbers
-    from sims.training.data import load
+    from depthlaw.paper_checks.lowering.lower import digest_of_numbers
+    from depthlaw.sims.training.data import load
 
     config = trial.lower()
     return digest_of_numbers(config.model), load(config.data).digest
@@ -241,7 +241,7 @@ def _digests(trial: Trial) -> tuple[str, str]:
 
 def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[SublayerConfig, ...]:
     """Every matrix of layer l of N times 1/(N - l + 1)."""
-    from sims.config import MATRICES
+    from depthlaw.sims.config import MATRICES
 
     num_layers = len(sublayers) // in_layer
     return tuple(
@@ -252,8 +252,8 @@ def _by_layer(sublayers: tuple[SublayerConfig, ...], in_layer: int) -> tuple[Sub
 
 def least_bytes(trial: Trial, *, num_devices: int = 1, recomputes: bool = False) -> int:
     """What its training holds at its peak on each of the devices that it is cut over."""
-    from sims.training.data import load
-    from sims.training.plan import memory_of_training
+    from depthlaw.sims.training.data import load
+    from depthlaw.sims.training.plan import memory_of_training
 
     config = trial.lower()
     return memory_of_training(config, load(config.data), num_devices=num_devices, recomputes=recomputes or None).total
@@ -264,7 +264,7 @@ def check_memory(
 ) -> int:
     """How many of the largest are trained at a time in so many free bytes of each device. ValueError, in one line,
     where not even one is. where: in the words of that line, where these bytes are."""
-    from sims.training.data import load
+    from depthlaw.sims.training.data import load
 
     wanted, trial = 1, None
     for one in {replace(one, seed=0, learning_rate=1.0): one for one in trials}.values():
@@ -296,8 +296,8 @@ def kind_of(named: Mapping[str, Any], *, device: str = "cpu", free: int) -> Kind
 
 @cache
 def _kind_of(trial: Trial, device: str, free: int) -> Kind:
-    from sims.ensemble import SHARE
-    from sims.training.sweep import Kind
+    from depthlaw.sims.ensemble import SHARE
+    from depthlaw.sims.training.sweep import Kind
 
     fitting = SHARE * free / least_bytes(trial)
     most = TOGETHER if device == "cpu" else TOGETHER_ON_GPU
@@ -322,14 +322,14 @@ def execute(
     which calls this; its checkpoint is a folder then. ValueError, in one line, where this checkout makes other numbers
     or other data of these names.
 
-    >>> from paper_checks.lowering.trials import Trial, execute
+    >>> from depthlaw.paper_checks.lowering.trials import Trial, execute
     >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)
     >>> (result,) = execute([trial.named()])
     >>> result["num_steps"], len(result["losses"])
     (2, 2)
     """
-    from sims.training.store import key
-    from sims.training.train import is_checkpoint, train_together
+    from depthlaw.sims.training.store import key
+    from depthlaw.sims.training.train import is_checkpoint, train_together
 
     trials = [Trial.of(named).in_folder(folder) for named in several]
     for trial, named in zip(trials, several, strict=True):

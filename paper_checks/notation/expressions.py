@@ -9,7 +9,7 @@ from sympy import Basic, Expr, Pow, Rational, Sum, Symbol, harmonic
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
-from theory.rules.magnitude import gathered
+from depthlaw.theory.rules.magnitude import gathered
 
 _LETTERS = {
     "norm_g": r"\left\|g\right\|",
@@ -55,8 +55,8 @@ def latex(expr: Basic) -> str:
     r"""LaTeX of an expression of sympy, a monomial as one power.
 
     >>> from sympy import Rational
-    >>> from paper_checks.notation.expressions import latex
-    >>> from theory.symbols import N
+    >>> from depthlaw.paper_checks.notation.expressions import latex
+    >>> from depthlaw.theory.symbols import N
     >>> print(latex((8 * N) ** Rational(-1, 4)))
     {(8 N)}^{-1/4}
     """

@@ -8,8 +8,6 @@ from functools import lru_cache
 from itertools import pairwise
 from xml.etree import ElementTree
 
-from latex2mathml.converter import convert
-
 _NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
 _ELEMENT = re.compile(
     "m(?:ath|row|i|n|o|text|space|frac|sqrt|root|sub|sup|subsup|under|over|underover|style|table|tr|td|padded|phantom)"
@@ -33,10 +31,12 @@ class NoMathError(ValueError):
 def mathml(latex: str, *, is_display: bool = False) -> str:
     """A ``math`` element. NoMathError where the LaTeX is broken, or brings elements that are none of mathematics.
 
-    >>> from paper_checks.notation.mathml import mathml
+    >>> from depthlaw.paper_checks.notation.mathml import mathml
     >>> mathml("x^2")
     '<math display="inline"><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math>'
     """
+    from latex2mathml.converter import convert  # of the extra `verify`: what only reads claims does without
+
     try:
         tree = ElementTree.fromstring(convert(latex, display="block" if is_display else "inline"))
     except Exception as error:  # latex2mathml has no common class of errors, and its output may be no XML

@@ -57,7 +57,7 @@ def _greek(typed: str) -> str:
 def signs(text: str) -> str:
     """For tooltips, names and plain text: powers and indices keep their marks.
 
-    >>> from paper_checks.notation.signs import signs
+    >>> from depthlaw.paper_checks.notation.signs import signs
     >>> signs("lambda = sqrt(2*N), v_l**2 <= (8*N)**(-1/4) of norm_gain")
     'λ = √(2N), v_l^2 ≤ (8N)^(-1/4) of norm_gain'
     """
@@ -81,7 +81,7 @@ _PLAIN: dict[str, Writer] = {
 def html(text: str) -> Markup:
     """For a page, escaped. What is copied from it, searched in it and read aloud is the text as it was typed.
 
-    >>> from paper_checks.notation.signs import html
+    >>> from depthlaw.paper_checks.notation.signs import html
     >>> html("x^2 < 1")
     Markup('x<span class="typed">^</span><sup>2</sup> &lt; 1')
     """
@@ -120,7 +120,7 @@ _COMMANDS = {"≤": r"\leq", "≥": r"\geq", "→": r"\to", "≠": r"\neq", "≍
 def latex(text: str) -> str:
     r"""For a cell that is a formula from end to end, as sympy writes it: ``(2*N)**(1/4)``, or ``2 N^1/2 (log N)^-1/2``.
 
-    >>> from paper_checks.notation.signs import latex
+    >>> from depthlaw.paper_checks.notation.signs import latex
     >>> print(latex("-eta*||theta||/sqrt(n)"), latex("(2*N)**(1/4)"))
     -\eta \left\|\theta\right\|/\sqrt{n} {(2 N)}^{1/4}
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paper_checks.pages.drawing import Curve, Drawing, Panel
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel
 
 _COLOURS = {"torchscale": "--c1", "torch": "--c2", "vmap": "--c3", "two processes": "--c6"}
 

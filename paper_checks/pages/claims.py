@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from paper_checks.claims.claim import Kind, Route, Verdict
-from paper_checks.claims.sources import sources
-from paper_checks.pages.markdown import THE_FORMULA, plain, section
-from paper_checks.routes.kernel import BY_ROLE, GROWING, NETWORK
-from paper_checks.verify.document import reasons
-from paper_checks.verify.findings import FIRST, findings
+from depthlaw.paper_checks.claims.claim import Kind, Route, Verdict
+from depthlaw.paper_checks.claims.sources import sources
+from depthlaw.paper_checks.pages.markdown import THE_FORMULA, plain, section
+from depthlaw.paper_checks.routes.kernel import BY_ROLE, GROWING, NETWORK
+from depthlaw.paper_checks.verify.document import reasons
+from depthlaw.paper_checks.verify.findings import FIRST, findings
 
 Found = dict[str, Any]
 LEGEND = (

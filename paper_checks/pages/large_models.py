@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from paper_checks.lowering.planned import gigabytes, planned
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages.markdown import section
-from paper_checks.papers.su.post_hoc_analysis import DICTIONARY
-from paper_checks.routes.parameter_counts import to_rounding
-from sims.training.plan import NODE, OneTable, memory_of_training, parameters_of
-from sims.training.train import TrainConfig
+from depthlaw.paper_checks.lowering.planned import gigabytes, planned
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.pages.markdown import section
+from depthlaw.paper_checks.papers.su.post_hoc_analysis import DICTIONARY
+from depthlaw.paper_checks.routes.parameter_counts import to_rounding
+from depthlaw.sims.training.plan import NODE, OneTable, memory_of_training, parameters_of
+from depthlaw.sims.training.train import TrainConfig
 
 NODES = (1, 4, 16)
 TOKENS, SEQUENCES = 256, 64 * 4096 // 256

@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, save
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, save
 
 if TYPE_CHECKING:
-    from paper_checks.lowering.trials import Trial
-    from sims.training.train import TrainResult
+    from depthlaw.paper_checks.lowering.trials import Trial
+    from depthlaw.sims.training.train import TrainResult
 
 MOST_PANELS = 48
 _BEGINNINGS = {".png": (b"\x89PNG",), ".pdf": (b"%PDF",), ".svg": (b"<?xml", b"<svg")}

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sims.stats import Estimate
+from depthlaw.sims.stats import Estimate
 
 THE_FORMULA = "the formula"
 """What a cell of a table has in place of one that is too long for it."""

@@ -1,6 +1,6 @@
 """MEASURED.md: every scheme that is kept under sgd, adam and lamb, predicted and measured; generated from sims/records.
 
-python -m paper_checks.pages.measured          # rewrites MEASURED.md
+python -m depthlaw.paper_checks.pages.measured          # rewrites MEASURED.md
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.markdown import interval, section
-from paper_checks.pages.transformers import Index, holds
-from paper_checks.system.files import write_atomically
-from paper_checks.system.places import RECORDS, RESULTS
-from sims import stats
-from sims.records import record
-from theory.schemes import scheme
+from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.pages.markdown import interval, section
+from depthlaw.paper_checks.pages.transformers import Index, holds
+from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.system.places import RECORDS, RESULTS
+from depthlaw.sims import stats
+from depthlaw.sims.records import record
+from depthlaw.theory.schemes import scheme
 
 PAGE = RESULTS / "MEASURED.md"
 WIDE, NARROW = 512, 256

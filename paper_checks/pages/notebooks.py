@@ -1,4 +1,4 @@
-"""Runs the notebooks: python -m paper_checks.pages.notebooks [--fast] [--discard-edits] [NAME ...]
+"""Runs the notebooks: python -m depthlaw.paper_checks.pages.notebooks [--fast] [--discard-edits] [NAME ...]
 
 The source of a notebook is notebooks/NAME.py, in jupytext's percent format. It is run from top to bottom in a fresh
 kernel and written to notebooks/NAME.ipynb with its pictures, for people who look before they run. --fast runs it with
@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from paper_checks.pages.prose import FAST
-from paper_checks.system.files import write_atomically
-from paper_checks.system.places import NOTEBOOKS
+from depthlaw.paper_checks.pages.prose import FAST
+from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.system.places import NOTEBOOKS
 
 _KEPT = ("jupytext", "kernelspec")
 _TIMEOUT = 1800
@@ -103,7 +103,9 @@ def run(name: str, *, is_fast: bool = False) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paper_checks.pages.notebooks", description="Run the notebooks.")
+    parser = argparse.ArgumentParser(
+        prog="python -m depthlaw.paper_checks.pages.notebooks", description="Run the notebooks."
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if left out: {', '.join(names())}")
     parser.add_argument("--fast", action="store_true", help="few seeds and depths; write nothing")
     parser.add_argument("--discard-edits", action="store_true", help="overwrite a .ipynb that was edited in Jupyter")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paper_checks.pages import markdown
+from depthlaw.paper_checks.pages import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ T = TypeVar("T")
 def pick(full: T, fast: T) -> T:
     """``full`` for a reader, ``fast`` where a test runs the notebook.
 
-    >>> from paper_checks.pages.prose import pick
+    >>> from depthlaw.paper_checks.pages.prose import pick
     >>> pick(range(32), fast=range(2))
     range(0, 32)
     """
@@ -42,8 +42,8 @@ def say(text: str) -> None:
 
 def quote(id_: str) -> None:
     """What a source prints, word for word, as the claim of that id keeps it, and where; restated where no copy is."""
-    from paper_checks.claims.sources import sources
-    from paper_checks.papers.registry import claims
+    from depthlaw.paper_checks.claims.sources import sources
+    from depthlaw.paper_checks.papers.registry import claims
 
     claim = claims()[id_]
     source = sources()[claim.source]
@@ -63,9 +63,9 @@ def formula(right: Basic | str, left: Basic | str | None = None, sign: str = "="
 def latex(expression: Basic | str | float) -> str:
     r"""LaTeX of an expression; a string is taken to be LaTeX already.
 
-    >>> from paper_checks.pages.prose import latex
+    >>> from depthlaw.paper_checks.pages.prose import latex
     >>> from sympy import Rational
-    >>> from theory.symbols import N
+    >>> from depthlaw.theory.symbols import N
     >>> print(latex((2 * N) ** Rational(1, 4)))
     \sqrt[4]{2} \sqrt[4]{N}
     """
@@ -97,7 +97,7 @@ def _cell(value: Any) -> str:
 def plain(text: str) -> str:
     r"""Text whose stars, bars, lines and angles mean nothing to Markdown.
 
-    >>> from paper_checks.pages.prose import plain
+    >>> from depthlaw.paper_checks.pages.prose import plain
     >>> print(plain("|dtheta| * 2"))
     \|dtheta\| \* 2
     """
@@ -107,11 +107,11 @@ def plain(text: str) -> str:
 def typeset(text: str) -> str:
     r"""A claim's text as Markdown, with the signs of mathematics.
 
-    >>> from paper_checks.pages.prose import typeset
+    >>> from depthlaw.paper_checks.pages.prose import typeset
     >>> print(typeset("Theta(L^(1/2)) at gains 1"))
     Θ(L^(1/2)) at gains 1
     """
-    from paper_checks.notation.signs import signs
+    from depthlaw.paper_checks.notation.signs import signs
 
     return plain(signs(text))
 
@@ -148,7 +148,7 @@ def style() -> None:
 def name_curves(axes: Axes) -> None:
     """Each labelled curve, or set of points, is named in its colour at the right edge, as high as it ends there; names
     that would meet are moved apart. In the place of a legend."""
-    from paper_checks.pages.drawing import spread
+    from depthlaw.paper_checks.pages.drawing import spread
 
     axes.autoscale_view()
     figure: Any = axes.figure

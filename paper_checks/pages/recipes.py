@@ -1,6 +1,6 @@
 """RECIPES.md and its picture: how the update of published models goes with depth, and other people's code beside it.
 
-    python -m paper_checks.pages.recipes          # rewrites RECIPES.md and figures/recipes.svg, from what is kept
+    python -m depthlaw.paper_checks.pages.recipes  # rewrites RECIPES.md and figures/recipes.svg, from what is kept
 
 Predictions come from results/kernel-recipes.json (``paper_checks.experiments.kernel_laws``), measurements from
 sims/records/clients.jsonl (``paper_checks.experiments.clients``), so this takes seconds.
@@ -17,18 +17,18 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from paper_checks.experiments import clients, kernel_kept
-from paper_checks.experiments.clients import Case
-from paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law
-from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
-from paper_checks.pages.markdown import interval, section
-from paper_checks.pages.transformers import holds, is_beyond, share
-from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.recipes.recipe import RECIPE_TOKENS
-from paper_checks.system.files import write_atomically
-from paper_checks.system.places import FIGURES, RESULTS
-from sims import stats
-from sims.records import record
+from depthlaw.paper_checks.experiments import clients, kernel_kept
+from depthlaw.paper_checks.experiments.clients import Case
+from depthlaw.paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
+from depthlaw.paper_checks.pages.markdown import interval, section
+from depthlaw.paper_checks.pages.transformers import holds, is_beyond, share
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
+from depthlaw.paper_checks.recipes.recipe import RECIPE_TOKENS
+from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.system.places import FIGURES, RESULTS
+from depthlaw.sims import stats
+from depthlaw.sims.records import record
 
 PAGE, PICTURE = RESULTS / "RECIPES.md", FIGURES / "recipes.svg"
 FLAT = 0.1

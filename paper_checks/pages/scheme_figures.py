@@ -11,18 +11,28 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from paper_checks.experiments.kernel_kept import Number
-from paper_checks.experiments.kernel_laws import Law
-from paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS
-from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
-from paper_checks.pages.markdown import caption, interval, span
-from paper_checks.pages.transformers import ROLES, WIDE, Compared, Index, by_depth, cell, last_exponent, points, study
-from paper_checks.system.places import RECORDS
-from sims.records import record
-from theory.kernel.predict import unit_power
-from theory.schemes import scheme
+from depthlaw.paper_checks.experiments.kernel_kept import Number
+from depthlaw.paper_checks.experiments.kernel_laws import Law
+from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS
+from depthlaw.paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
+from depthlaw.paper_checks.pages.markdown import caption, interval, span
+from depthlaw.paper_checks.pages.transformers import (
+    ROLES,
+    WIDE,
+    Compared,
+    Index,
+    by_depth,
+    cell,
+    last_exponent,
+    points,
+    study,
+)
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims.records import record
+from depthlaw.theory.kernel.predict import unit_power
+from depthlaw.theory.schemes import scheme
 
 DEEPER = (128, 512, 2048)
 """Sublayers of a stack that are predicted and not measured."""

@@ -1,6 +1,6 @@
 """TRAINING.md and its figures: what the experiments with training say, from their records alone.
 
-    python -m paper_checks.pages.training          # rewrites TRAINING.md and figures/training-*.svg, in seconds
+    python -m depthlaw.paper_checks.pages.training  # rewrites TRAINING.md and figures/training-*.svg, in seconds
 
 A record that is not there, or lacks arms or seeds, makes a page that says so.
 """
@@ -16,41 +16,58 @@ from functools import cache
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from paper_checks.claims.claim import Verdict
-from paper_checks.experiments import NAMES, experiment
-from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
-from paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
-from paper_checks.experiments.best_rates import HIGH
-from paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
-from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
-from paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
-from paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
-from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-from paper_checks.experiments.own_row import ROWS
-from paper_checks.experiments.own_row import arm_name as own_name
-from paper_checks.experiments.scale import SMALL, WIDE
-from paper_checks.experiments.stable_rates import AXIS, CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt, wide
-from paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
-from paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
-from paper_checks.experiments.thousand_layers import arm_name as deep_name
-from paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
-from paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
-from paper_checks.pages.large_models import large_models
-from paper_checks.pages.markdown import bracket, caption, section, table
-from paper_checks.papers.registry import claims
-from paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
-from paper_checks.routes.forecast import LOOKS, Case, Pair, cases
-from paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, SMALLER, questions
-from paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
-from paper_checks.system.files import write_atomically
-from paper_checks.system.places import FIGURES, RESULTS, training_record
-from paper_checks.verify.document import say
-from sims.stats import LEVEL, Estimate, estimate
-from sims.training.outcomes import Correlation, Edge, edge, rank_correlation, rank_correlation_over_seeds, share
-from sims.training.store import About, read
-from sims.training.train import Look, TrainResult
-from theory.schemes import scheme
+from depthlaw.paper_checks.claims.claim import Verdict
+from depthlaw.paper_checks.experiments import NAMES, experiment
+from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
+from depthlaw.paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
+from depthlaw.paper_checks.experiments.best_rates import HIGH
+from depthlaw.paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
+from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
+from depthlaw.paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
+from depthlaw.paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
+from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
+from depthlaw.paper_checks.experiments.own_row import ROWS
+from depthlaw.paper_checks.experiments.own_row import arm_name as own_name
+from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
+from depthlaw.paper_checks.experiments.stable_rates import (
+    AXIS,
+    CURVE,
+    GRID,
+    LAYERS,
+    MIDDLE,
+    MORE_SCHEMES,
+    SCHEMES,
+    gpt,
+    wide,
+)
+from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
+from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
+from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
+from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
+from depthlaw.paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
+from depthlaw.paper_checks.pages.large_models import large_models
+from depthlaw.paper_checks.pages.markdown import bracket, caption, section, table
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
+from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair, cases
+from depthlaw.paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, SMALLER, questions
+from depthlaw.paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
+from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.system.places import FIGURES, RESULTS, training_record
+from depthlaw.paper_checks.verify.document import say
+from depthlaw.sims.stats import LEVEL, Estimate, estimate
+from depthlaw.sims.training.outcomes import (
+    Correlation,
+    Edge,
+    edge,
+    rank_correlation,
+    rank_correlation_over_seeds,
+    share,
+)
+from depthlaw.sims.training.store import About, read
+from depthlaw.sims.training.train import Look, TrainResult
+from depthlaw.theory.schemes import scheme
 
 PAGE = RESULTS / "TRAINING.md"
 OPEN_CLAIMS = ("S1-47", "S1-48", "S1-49", "S2-23", "S3-04", "S3-40", "S3-41", "S3-42", "S3-49", "DN-13")

@@ -1,6 +1,6 @@
 """TRANSFORMERS.md and its figures: real Transformers beside the kernel rung, its laws by role, and what follows.
 
-    python -m paper_checks.pages.transformers          # rewrites TRANSFORMERS.md and figures/, from sims/records
+    python -m depthlaw.paper_checks.pages.transformers  # rewrites TRANSFORMERS.md and figures/, from sims/records
 
 Predictions are kept in paper_checks/results (``paper_checks.experiments.kernel_laws``), so this takes seconds. Every
 interval counts both errors: the scatter over the seeds, and the quasi-random one of the prediction.
@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
-from paper_checks.experiments.kernel_kept import Kept, Number
-from paper_checks.experiments.kernel_laws import LENGTHS, Law, law, measured
-from paper_checks.experiments.sweeps import (
+from depthlaw.paper_checks.experiments.kernel_kept import Kept, Number
+from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law, law, measured
+from depthlaw.paper_checks.experiments.sweeps import (
     BLOCK_LAYERS,
     BLOCKS,
     HEAD_SIZE,
@@ -33,17 +33,17 @@ from paper_checks.experiments.sweeps import (
     Sweep,
     block_network,
 )
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Point, save
-from paper_checks.pages.markdown import interval, section, span
-from paper_checks.system.files import write_atomically
-from paper_checks.system.places import FIGURES, RECORDS, RESULTS
-from sims import stats
-from sims.model import BRANCH_ROLES, OTHER_ROLES
-from sims.records import record
-from sims.stats import LEVEL, Estimate
-from theory.kernel.predict import REPLICATES, unit_power
-from theory.schemes import SCHEMES
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Point, save
+from depthlaw.paper_checks.pages.markdown import interval, section, span
+from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.system.places import FIGURES, RECORDS, RESULTS
+from depthlaw.sims import stats
+from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
+from depthlaw.sims.records import record
+from depthlaw.sims.stats import LEVEL, Estimate
+from depthlaw.theory.kernel.predict import REPLICATES, unit_power
+from depthlaw.theory.schemes import SCHEMES
 
 PAGE = RESULTS / "TRANSFORMERS.md"
 LAYERS = (1, 2, 4, 8, 16)

@@ -1,7 +1,7 @@
 """The picture of the README and of the site's first page: why the optimizer decides which scheme keeps a deep
 Transformer's update flat.
 
-    python -m paper_checks.pages.why_figure          # rewrites figures/why.svg, from the records and the kept laws
+    python -m depthlaw.paper_checks.pages.why_figure  # rewrites figures/why.svg, from the records and the kept laws
 
 Lines are predicted and points measured; no constant is fitted. What its titles say is computed from the lines.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from paper_checks.experiments.kernel_laws import Law, law
-from paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
-from paper_checks.pages.markdown import caption
-from paper_checks.pages.scheme_figures import UPDATE, transformers
-from paper_checks.pages.transformers import FLAT, WIDE, last_exponent
-from paper_checks.system.places import FIGURES
+from depthlaw.paper_checks.experiments.kernel_laws import Law, law
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
+from depthlaw.paper_checks.pages.markdown import caption
+from depthlaw.paper_checks.pages.scheme_figures import UPDATE, transformers
+from depthlaw.paper_checks.pages.transformers import FLAT, WIDE, last_exponent
+from depthlaw.paper_checks.system.places import FIGURES
 
 PATH = FIGURES / "why.svg"
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}

@@ -36,14 +36,14 @@ from sympy import (
     sympify,
 )
 
-from paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route, claim
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of
-from paper_checks.routes.intervals import Interval, exponent, interval
-from paper_checks.routes.kernel import GROWTH_BY_KERNEL, GROWTH_BY_KERNEL_ANEW
-from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
-from theory.symbols import L, N, d, l
+from depthlaw.paper_checks.claims.claim import Check, Claim, Evidence, Kind, Mutant, Part, Route, claim
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of
+from depthlaw.paper_checks.routes.intervals import Interval, exponent, interval
+from depthlaw.paper_checks.routes.kernel import GROWTH_BY_KERNEL, GROWTH_BY_KERNEL_ANEW
+from depthlaw.paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from depthlaw.theory.symbols import L, N, d, l
 
 # ---------------------------------------------------------------- LI-01, LI-02: Admin
 
@@ -112,7 +112,7 @@ def _relu_share() -> Expr:
 
 
 def _config(placement: str, num_blocks: int, width: int) -> Any:
-    from sims.model import ModelConfig, alternating
+    from depthlaw.sims.model import ModelConfig, alternating
 
     encoder = alternating(2 * num_blocks, gains={"q": 0.0, "k": 0.0})
     return ModelConfig(encoder=encoder, placement=placement, d_model=width, ffn_ratio=1)
@@ -148,7 +148,7 @@ def _squares(kind: str, num_blocks: int) -> list[float]:
     """|x_l|^2/d of real networks after so many blocks, the mean over tokens, by run; four tokens, width 32."""
     import torch
 
-    from sims.ensemble import Ensemble, Member
+    from depthlaw.sims.ensemble import Ensemble, Member
 
     runs, width = 24, 32
     model = Ensemble([Member(_config("pre", num_blocks, width), seed) for seed in range(runs)])
@@ -225,8 +225,8 @@ _WIDTHS = (16, 64)
 @cache
 def _gradients(placement: str, num_blocks: int, width: int) -> list[float]:
     """|dL/dW^{2,L}|_F by run: 4 independent tokens, dL/dx of the last of them standard normal."""
-    from sims.measure import Question, collect
-    from sims.update import Task
+    from depthlaw.sims.measure import Question, collect
+    from depthlaw.sims.update import Task
 
     question = Question(config=_config(placement, num_blocks, width), task=Task(num_tokens=4), has_layers=True)
     squares = collect(question, range(16))[f"sgd/layer/fc2/{num_blocks}"]  # over d, of a head of length 1
@@ -285,7 +285,7 @@ _FLAT = Growth(scheme="fixup", order=S.One)
 
 
 def _rules() -> dict[str, Expr]:
-    from theory.rules.solve import solve_rule
+    from depthlaw.theory.rules.solve import solve_rule
 
     gains = {}
     for m in _MATRICES:

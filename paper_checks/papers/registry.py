@@ -7,9 +7,9 @@ from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pkgutil import walk_packages
 
-from paper_checks import papers
-from paper_checks.claims.claim import Claim, Kind
-from paper_checks.claims.sources import sources
+from depthlaw.paper_checks import papers
+from depthlaw.paper_checks.claims.claim import Claim, Kind
+from depthlaw.paper_checks.claims.sources import sources
 
 
 @cache
@@ -37,7 +37,7 @@ def claims() -> dict[str, Claim]:
 def claim(id_: str) -> Claim:
     """One claim. LookupError, in one line, where there is none of that id.
 
-    >>> from paper_checks.papers.registry import claim
+    >>> from depthlaw.paper_checks.papers.registry import claim
     >>> claim("S1-24").expected.value
     'CONFIRMED'
     """
@@ -63,7 +63,7 @@ def load_bearing() -> set[str]:
 def results_of(id_: str) -> list[str]:
     """The results that people use which rest on a claim, straight or by way of others, in the order of the sources.
 
-    >>> from paper_checks.papers.registry import results_of
+    >>> from depthlaw.paper_checks.papers.registry import results_of
     >>> "S1-25" in results_of("S1-22"), results_of("S1-25")
     (True, [])
     """

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from sympy import Piecewise, Rational, S, ceiling, floor, sqrt
 
-from paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Law, Norms, Recipe, everywhere
-from theory.schemes import nearest
-from theory.symbols import N, d, l
+from depthlaw.paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Law, Norms, Recipe, everywhere
+from depthlaw.theory.schemes import nearest
+from depthlaw.theory.symbols import N, d, l
 
 _HF = "huggingface/transformers 5.23.0, models"
 _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"

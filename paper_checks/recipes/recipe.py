@@ -16,11 +16,11 @@ from typing import Any
 
 from sympy import Expr, Rational, lambdify, sympify
 
-from sims.config import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
-from theory.optimizers import optimizer as optimizer_named
-from theory.schemes import Scheme
-from theory.stack import NO_NORM, Stack
-from theory.symbols import N, d, l, scratch
+from depthlaw.sims.config import GATED, MATRICES, ModelConfig, SublayerConfig, side_by_side
+from depthlaw.theory.optimizers import optimizer as optimizer_named
+from depthlaw.theory.schemes import Scheme
+from depthlaw.theory.stack import NO_NORM, Stack
+from depthlaw.theory.symbols import N, d, l, scratch
 
 F = scratch("F", positive=True)
 K = scratch("K", positive=True)

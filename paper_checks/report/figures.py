@@ -10,22 +10,22 @@ from typing import Any
 
 from sympy import Expr, Indexed, Integer, lambdify
 
-from paper_checks.claims.claim import Claim
-from paper_checks.claims.statements import Growth
-from paper_checks.experiments import NAMES, experiment
-from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.pages import training
-from paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
-from paper_checks.pages.markdown import caption
-from paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
-from paper_checks.papers.registry import claims
-from paper_checks.routes import algebra
-from paper_checks.routes.kernel import InTransformer, law
-from paper_checks.routes.update_bounds import LETTERS, Inequality
-from theory.asymptotics.evaluate import evaluate
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict_setting
-from theory.symbols import L
+from depthlaw.paper_checks.claims.claim import Claim
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.experiments import NAMES, experiment
+from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
+from depthlaw.paper_checks.pages import training
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
+from depthlaw.paper_checks.pages.markdown import caption
+from depthlaw.paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.paper_checks.routes.kernel import InTransformer, law
+from depthlaw.paper_checks.routes.update_bounds import LETTERS, Inequality
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.meanfield.setting import Setting
+from depthlaw.theory.meanfield.update import predict_setting
+from depthlaw.theory.symbols import L
 
 FROM = 4
 """Sublayers at which a printed order meets the exact curve."""

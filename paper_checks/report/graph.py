@@ -9,8 +9,8 @@ from textwrap import wrap
 
 import networkx as nx
 
-from paper_checks.notation.signs import signs
-from paper_checks.report.model import Claim
+from depthlaw.paper_checks.notation.signs import signs
+from depthlaw.paper_checks.report.model import Claim
 
 NODE = (224, 44)
 """Width and height: two lines of words."""

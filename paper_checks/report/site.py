@@ -10,16 +10,16 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from paper_checks.claims.claim import Route, Verdict
-from paper_checks.notation.signs import signs
-from paper_checks.pages import markdown, scheme_figures, why_figure
-from paper_checks.pages.claims import LEGEND, LETTERS, merged
-from paper_checks.pages.drawing import Drawing
-from paper_checks.papers.registry import claims as registered
-from paper_checks.report import figures, folder, graph, training, typeset, views
-from paper_checks.report.model import Claim, Document, counts
-from paper_checks.verify.document import seen_by
-from paper_checks.verify.findings import FIRST, findings
+from depthlaw.paper_checks.claims.claim import Route, Verdict
+from depthlaw.paper_checks.notation.signs import signs
+from depthlaw.paper_checks.pages import markdown, scheme_figures, why_figure
+from depthlaw.paper_checks.pages.claims import LEGEND, LETTERS, merged
+from depthlaw.paper_checks.pages.drawing import Drawing
+from depthlaw.paper_checks.papers.registry import claims as registered
+from depthlaw.paper_checks.report import figures, folder, graph, training, typeset, views
+from depthlaw.paper_checks.report.model import Claim, Document, counts
+from depthlaw.paper_checks.verify.document import seen_by
+from depthlaw.paper_checks.verify.findings import FIRST, findings
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"

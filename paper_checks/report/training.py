@@ -10,9 +10,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from paper_checks.notation.signs import signs
-from paper_checks.pages.training import PAGE
-from paper_checks.report import typeset
+from depthlaw.paper_checks.notation.signs import signs
+from depthlaw.paper_checks.pages.training import PAGE
+from depthlaw.paper_checks.report import typeset
 
 ELSEWHERE = {"TRANSFORMERS.md": "measured.html", "MEASURED.md": "measured.html", "CLAIMS.md": "claims.html"}
 """Pages of the repository that the site has too."""

@@ -13,10 +13,10 @@ from typing import Any
 from markupsafe import Markup, escape
 from sympy import Basic
 
-from paper_checks.claims.statements import Statement, Values
-from paper_checks.notation.expressions import latex
-from paper_checks.notation.mathml import NoMathError, mathml
-from paper_checks.notation.signs import GREEK, html, whole_powers
+from depthlaw.paper_checks.claims.statements import Statement, Values
+from depthlaw.paper_checks.notation.expressions import latex
+from depthlaw.paper_checks.notation.mathml import NoMathError, mathml
+from depthlaw.paper_checks.notation.signs import GREEK, html, whole_powers
 
 _LATEX = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$](?:[^$]*[^\s$])?)\$(?!\d)", re.DOTALL)
 _COMMAND = re.compile(r"\\(?:frac|text|boldsymbol|lambda|alpha|mathcal)(?![a-z])")

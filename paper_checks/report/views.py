@@ -9,16 +9,16 @@ from unicodedata import normalize
 
 from markupsafe import Markup, escape
 
-from paper_checks.claims.claim import Verdict
-from paper_checks.notation.signs import signs
-from paper_checks.papers.registry import claims as registered
-from paper_checks.report import typeset
-from paper_checks.report.model import Claim, Document, Part, counts
-from paper_checks.verify import tables_file
-from paper_checks.verify.document import small_tables, why_unexpected
-from theory.schemes import SCHEMES, Scheme
-from theory.stack import Stack
-from theory.tables import CROSS_ACTIVATIONS
+from depthlaw.paper_checks.claims.claim import Verdict
+from depthlaw.paper_checks.notation.signs import signs
+from depthlaw.paper_checks.papers.registry import claims as registered
+from depthlaw.paper_checks.report import typeset
+from depthlaw.paper_checks.report.model import Claim, Document, Part, counts
+from depthlaw.paper_checks.verify import tables_file
+from depthlaw.paper_checks.verify.document import small_tables, why_unexpected
+from depthlaw.theory.schemes import SCHEMES, Scheme
+from depthlaw.theory.stack import Stack
+from depthlaw.theory.tables import CROSS_ACTIVATIONS
 
 SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
 SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
@@ -109,8 +109,8 @@ def held(several: Sequence[Claim]) -> str:
     """How many there are, and how many of them hold.
 
     >>> from types import SimpleNamespace
-    >>> from paper_checks.claims.claim import Verdict
-    >>> from paper_checks.report.views import held
+    >>> from depthlaw.paper_checks.claims.claim import Verdict
+    >>> from depthlaw.paper_checks.report.views import held
     >>> held([SimpleNamespace(verdict=verdict) for verdict in Verdict])
     '5, of which 1 holds as printed and 1 under a condition'
     """
@@ -163,7 +163,7 @@ def routed(doc: Document) -> str:
 def rules() -> list[dict[str, str]]:
     """By optimizer: the weight of the skip and the gain of the tables derived, for Post-LN and for Pre-LN.
 
-    >>> from paper_checks.report.views import rules
+    >>> from depthlaw.paper_checks.report.views import rules
     >>> [list(row.values())[1:] for row in rules()][:1]
     [['(2*N)**(1/4)', '(2*N)**(-1/4)', '1/sqrt(2*N)']]
     """

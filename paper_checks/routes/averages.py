@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Integer, Rational, S, Symbol, expand, symbols
 
-from paper_checks.claims.claim import Check, Route
-from paper_checks.claims.statements import Changeable
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.search import search
+from depthlaw.paper_checks.claims.claim import Check, Route
+from depthlaw.paper_checks.claims.statements import Changeable
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.search import search
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
 
-from paper_checks.experiments import experiment
-from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
-from paper_checks.experiments.best_rates import (
+from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
+from depthlaw.paper_checks.experiments.best_rates import (
     GRIDS,
     LAYERS,
     MARGIN,
@@ -24,12 +24,12 @@ from paper_checks.experiments.best_rates import (
     best_rate,
     slope,
 )
-from paper_checks.experiments.scale import SMALL
-from paper_checks.routes.checks import Answers
-from paper_checks.routes.training import Answered
-from sims.stats import LEVEL, Estimate, estimate
-from sims.training.planning import seeds_for_difference
-from sims.training.train import TrainResult
+from depthlaw.paper_checks.experiments.scale import SMALL
+from depthlaw.paper_checks.routes.checks import Answers
+from depthlaw.paper_checks.routes.training import Answered
+from depthlaw.sims.stats import LEVEL, Estimate, estimate
+from depthlaw.sims.training.planning import seeds_for_difference
+from depthlaw.sims.training.train import TrainResult
 
 NAME = "best-rates"
 LEAST_SLOPES = 3
@@ -171,7 +171,7 @@ def _update(runs: dict[float, TrainResult]) -> float:
 @cache
 def predicted(scheme: str) -> float:
     """Minus the slope of log2 U on log2 N by the kernel rung. LookupError where it is not kept."""
-    from paper_checks.experiments.kernel_laws import training_update
+    from depthlaw.paper_checks.experiments.kernel_laws import training_update
 
     found = slope({layers: -math.log2(training_update(scheme, layers, OPTIMIZER)) for layers in LAYERS})
     assert found is not None

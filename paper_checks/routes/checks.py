@@ -9,10 +9,10 @@ from typing import Any, overload
 
 from sympy import Expr, S, lambdify, log, sqrt, sympify
 
-from paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.routes import algebra, second_meanfield
-from theory.symbols import L
+from depthlaw.paper_checks.claims.claim import Amendment, Check, Evidence, Mutant, Part, Route, Sentence, Verdict
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.theory.symbols import L
 
 
 def outcome(holds: bool | None) -> Verdict:
@@ -81,9 +81,9 @@ def check(
     detail: what is done, in one line. steps: where they do not depend on the statement. how: is_open and is_slow
     of ``Check``.
 
-    >>> from paper_checks.claims.claim import Route, perform
-    >>> from paper_checks.claims.statements import Values
-    >>> from paper_checks.routes.checks import Answers, check
+    >>> from depthlaw.paper_checks.claims.claim import Route, perform
+    >>> from depthlaw.paper_checks.claims.statements import Values
+    >>> from depthlaw.paper_checks.routes.checks import Answers, check
     >>> @check(Route.ARITHMETIC, "the printed number, below 1")
     ... def is_small(statement):
     ...     return Answers(holds=[statement["x"] < 1], numbers={"x": int(statement["x"])})
@@ -136,15 +136,15 @@ def order_key(order: Any) -> tuple[Expr, Expr, Expr]:
 
 def order_of(expr: Expr, variable: Expr = L) -> Any:
     """The leading order of an expression, a number included."""
-    from theory.asymptotics.orders import Order, leading_order
+    from depthlaw.theory.asymptotics.orders import Order, leading_order
 
     return leading_order(expr, variable) if expr.has(variable) else Order(coefficient=expr)
 
 
 @check(Route.MEANFIELD, "leading order of the exact update at infinite width")
 def _growth_by_closed_form(statement: Growth) -> Answers:
-    from theory.meanfield.growth import update_order
-    from theory.meanfield.setting import Setting
+    from depthlaw.theory.meanfield.growth import update_order
+    from depthlaw.theory.meanfield.setting import Setting
 
     setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
     found, printed = update_order(setting), order_of(statement.order)
@@ -207,7 +207,7 @@ def _compare(first: Sequence[Expr], second: Sequence[Expr]) -> int:
 
 def counterexample(statement: Growth, true_order: str) -> dict[str, Any]:
     """The network, its update at three depths beside the printed order, and the command that shows it."""
-    from theory.meanfield.update import predict
+    from depthlaw.theory.meanfield.update import predict
 
     is_explosive = "exp" in true_order and statement.scheme == "post-ln"
     lengths = (10, 100, 1000) if is_explosive else (10**3, 10**6, 10**9)

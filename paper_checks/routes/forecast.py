@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from paper_checks.experiments.base import Book
-from paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
-from paper_checks.routes.checks import Answers
-from paper_checks.routes.training import Answered, arm, edges, ends, half_learnt, in_octaves, is_first_larger
-from sims.stats import LEVEL
-from sims.training import outcomes
-from sims.training.outcomes import MIN_EDGES, Edge, EdgeComparison
+from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
+from depthlaw.paper_checks.routes.checks import Answers
+from depthlaw.paper_checks.routes.training import Answered, arm, edges, ends, half_learnt, in_octaves, is_first_larger
+from depthlaw.sims.stats import LEVEL
+from depthlaw.sims.training import outcomes
+from depthlaw.sims.training.outcomes import MIN_EDGES, Edge, EdgeComparison
 
 LOOKS = ("trains", "half")
 _WORDS = {"trains": "trains at all", "half": "learns half"}

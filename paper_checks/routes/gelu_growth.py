@@ -16,11 +16,11 @@ from dataclasses import replace
 import mpmath
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
-from paper_checks.claims.claim import Part, Route, Sentence, Verdict, told
-from paper_checks.claims.statements import Growth
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, growth_part
-from theory.symbols import L
+from depthlaw.paper_checks.claims.claim import Part, Route, Sentence, Verdict, told
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, growth_part
+from depthlaw.theory.symbols import L
 
 KAPPA = (
     "kappa = w^2 E phi'(w z)^2/s^2 = 1, s what the inner norm divides by, z ~ N(0, 1): ReLU behind RMSNorm, which "

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sims.stats import Estimate, difference, estimate, ratio
+from depthlaw.sims.stats import Estimate, difference, estimate, ratio
 
 LEVEL = 0.9999
 """How often an interval holds the mean, two-sided: a check of many intervals must not fail by chance."""

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sympy import Expr, lambdify, log
 
-from paper_checks.claims.claim import Check, Part, Route
-from paper_checks.claims.statements import Growth
-from paper_checks.routes import second_meanfield
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import ends
-from paper_checks.routes.recorded_stacks import LEVEL, halfway, holds
-from sims import stats
-from sims.stats import Estimate, combined, slope_weights
-from theory.symbols import L
+from depthlaw.paper_checks.claims.claim import Check, Part, Route
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.routes import second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import ends
+from depthlaw.paper_checks.routes.recorded_stacks import LEVEL, halfway, holds
+from depthlaw.sims import stats
+from depthlaw.sims.stats import Estimate, combined, slope_weights
+from depthlaw.theory.symbols import L
 
 if TYPE_CHECKING:
-    from paper_checks.experiments.kernel_laws import Law
+    from depthlaw.paper_checks.experiments.kernel_laws import Law
 
 FIRST, LAST = 4, 1000
 """N, from which and up to which a law counts."""
@@ -68,7 +68,7 @@ class InTransformer(Growth):
 
 def law(statement: Growth, arch: str = "encoder") -> Law:
     """The kept law of a statement's network. LookupError where it is not kept to the largest depth."""
-    from paper_checks.experiments import kernel_laws
+    from depthlaw.paper_checks.experiments import kernel_laws
 
     options = {"activation": statement.activation, "norm_kind": statement.norm_kind, "arch": arch}
     kept = kernel_laws.law(statement.scheme, statement.optimizer, **options)
@@ -126,7 +126,7 @@ def rise_exponent(points: Curve) -> Estimate:
 
 def _estimate(mean: float, weights: np.ndarray, errors: np.ndarray, level: float = LEVEL) -> Estimate:
     """Errors at different depths are independent, each the scatter of a few sets of quasi-random points."""
-    from theory.kernel.predict import REPLICATES
+    from depthlaw.theory.kernel.predict import REPLICATES
 
     parts = [Estimate(0.0, error, None, None, REPLICATES) for error in errors.tolist()]
     low, high = ends(combined(weights.tolist(), parts, level))
@@ -205,7 +205,7 @@ def _growth(statement: Growth) -> Answers:
 @cache
 def _shallow(scheme: str, optimizer: str, activation: str, norm_kind: str) -> Mapping[int, Mapping[str, float]]:
     """The updates of shallow networks by N and role, derived now."""
-    from paper_checks.experiments.kernel_laws import network_of
+    from depthlaw.paper_checks.experiments.kernel_laws import network_of
 
     networks = {n: network_of(scheme, n, activation=activation, norm_kind=norm_kind) for n in SHALLOW}
     theories = {n: network.theory(optimizer) for n, network in networks.items()}
@@ -214,7 +214,7 @@ def _shallow(scheme: str, optimizer: str, activation: str, norm_kind: str) -> Ma
 
 def _growth_anew(statement: Growth) -> Answers:
     """ArithmeticError where the law has another number for a shallow network than is derived now."""
-    from paper_checks.experiments.kernel_kept import DIGITS
+    from depthlaw.paper_checks.experiments.kernel_kept import DIGITS
 
     kept, answers = law(statement), _growth(statement)
     names = (statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paper_checks.claims.claim import Route
-from paper_checks.claims.statements import Changeable
-from paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.claims.claim import Route
+from depthlaw.paper_checks.claims.statements import Changeable
+from depthlaw.paper_checks.routes.checks import Answers, check
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from sympy import Expr, Indexed, exp, sympify
 
-from paper_checks.claims.claim import Cell, Claim
-from paper_checks.routes import algebra
-from theory import symbols
+from depthlaw.paper_checks.claims.claim import Cell, Claim
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.theory import symbols
 
 TABLES = {
     "su-optimizers": ("optimizer",),

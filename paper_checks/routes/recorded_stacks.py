@@ -33,14 +33,14 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Rational, lambdify, log
 
-from paper_checks.claims.claim import Check, Part, Route
-from paper_checks.claims.statements import Growth
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import LEVEL, ends
-from paper_checks.system.places import RECORDS
-from sims.records import record
-from sims.stats import Estimate, estimate, slope_weights
-from theory.symbols import L
+from depthlaw.paper_checks.claims.claim import Check, Part, Route
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import LEVEL, ends
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims.records import record
+from depthlaw.sims.stats import Estimate, estimate, slope_weights
+from depthlaw.theory.symbols import L
 
 PATH = RECORDS / "ffn-stacks.jsonl"
 LENGTHS = (4, 8, 16, 32, 64)

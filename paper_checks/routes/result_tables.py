@@ -16,10 +16,10 @@ from fractions import Fraction
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Check, Mutant, Part, Route
-from paper_checks.claims.statements import Values
-from paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import Check, Mutant, Part, Route
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes.checks import Answers, check
 
 OURS = "Magneto"
 TRAINED, DIVERGED = "trained", "diverged"

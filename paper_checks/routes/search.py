@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from paper_checks.claims.claim import is_shrunk
-from paper_checks.system.places import ROOT
+from depthlaw.paper_checks.claims.claim import is_shrunk
+from depthlaw.paper_checks.system.places import ROOT
 
 CACHE = ROOT / ".hypothesis"
 """What hypothesis keeps for itself stays in the checkout, wherever the command is called."""
@@ -26,7 +26,7 @@ def search(cases: Any, holds: Callable[[Any], bool | None], *, max_examples: int
     through to the caller (a check that raises is undecided).
 
     >>> from hypothesis import strategies as st
-    >>> from paper_checks.routes.search import search
+    >>> from depthlaw.paper_checks.routes.search import search
     >>> search(st.integers(1, 10**6), lambda n: n**2 < 5000).found
     71
     """
@@ -77,7 +77,7 @@ def prove(statement: Any, *, timeout_ms: int = 5000) -> Solved:
     """Whether a z3 formula is true for all values of its letters; values that break it otherwise.
 
     >>> import z3
-    >>> from paper_checks.routes.search import prove
+    >>> from depthlaw.paper_checks.routes.search import prove
     >>> a, b = z3.Reals("a b")
     >>> prove((a + b) ** 2 <= 2 * a**2 + 2 * b**2).is_valid
     True

@@ -28,9 +28,9 @@ from numpy.polynomial import chebyshev
 from scipy.optimize import brentq
 from sympy import Expr, lambdify, pi
 
-from theory.schemes import Scheme, scheme
-from theory.stack import PLACEMENTS, Placement
-from theory.symbols import L, l
+from depthlaw.theory.schemes import Scheme, scheme
+from depthlaw.theory.stack import PLACEMENTS, Placement
+from depthlaw.theory.symbols import L, l
 
 LENGTHS = (10**2, 10**4, 10**6)
 
@@ -104,7 +104,7 @@ def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """An activation and its slope, from the function that the networks of ``sims`` apply."""
     import torch
 
-    from sims.model import ACTIVATIONS, phi
+    from depthlaw.sims.model import ACTIVATIONS, phi
 
     if name not in ACTIVATIONS or name == "swiglu":  # which multiplies by a second matrix
         raise ValueError(f"no activation {name!r} here")

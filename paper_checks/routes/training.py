@@ -20,19 +20,19 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
-from paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
-from paper_checks.claims.statements import Values
-from paper_checks.experiments import experiment, own_row
-from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
-from paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, gpt, on_curve
-from paper_checks.routes.checks import Answers, awaits, check
-from paper_checks.system.places import training_record
-from sims.stats import LEVEL, Estimate, estimate
-from sims.training import outcomes
-from sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
+from depthlaw.paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.experiments import experiment, own_row
+from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
+from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, gpt, on_curve
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check
+from depthlaw.paper_checks.system.places import training_record
+from depthlaw.sims.stats import LEVEL, Estimate, estimate
+from depthlaw.sims.training import outcomes
+from depthlaw.sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
 
 if TYPE_CHECKING:
-    from sims.training.train import TrainResult
+    from depthlaw.sims.training.train import TrainResult
 
 
 ANSWERS = {Verdict.CONFIRMED: "yes", Verdict.REFUTED: "no", Verdict.UNDECIDED: "open"}

@@ -16,13 +16,13 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, fraction, harmonic, lambdify, oo, together
 
-from paper_checks.claims.claim import Amendment, Mutant, Part, Route, Sentence, Verdict
-from paper_checks.claims.statements import Changeable
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, interval
-from paper_checks.routes.search import search
-from theory.symbols import L, gains_in, gains_out, l, scratch
+from depthlaw.paper_checks.claims.claim import Amendment, Mutant, Part, Route, Sentence, Verdict
+from depthlaw.paper_checks.claims.statements import Changeable
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import Interval, interval
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.theory.symbols import L, gains_in, gains_out, l, scratch
 
 LETTERS = (gains_out, gains_in, L)
 """v, w and L: what a bound of the sources is written in."""
@@ -210,7 +210,7 @@ def _in_fractions(statement: Inequality) -> Answers:
 
 @check(Route.MEANFIELD, "the mean field at the same gains: the largest update / bound, or the first above 1")
 def _in_mean_field(statement: Inequality) -> Answers:
-    from theory.meanfield.update import predict
+    from depthlaw.theory.meanfield.update import predict
 
     def ratios() -> Iterator[float]:
         options: dict[str, Any] = {"activation": statement.activation, "norm_kind": statement.norm_kind}
@@ -368,8 +368,8 @@ def _measured_update(
     num_networks: int = NUM_SEEDS,
 ) -> Interval:
     """Where the mean update of square FFN sublayers lies, in units of eta d. has_head: the readout trains, too."""
-    from sims.measure import Question, run
-    from sims.model import ModelConfig, SublayerConfig
+    from depthlaw.sims.measure import Question, run
+    from depthlaw.sims.model import ModelConfig, SublayerConfig
 
     encoder = tuple(SublayerConfig(kind="ffn", gains={"fc1": b, "fc2": a}) for a, b in zip(v, w, strict=True))
     placement = second_meanfield.coefficients(scheme, 1).placement

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from paper_checks.system.stopping import shielded
+from depthlaw.paper_checks.system.stopping import shielded
 
 SCHEMA_VERSION = 1
 

@@ -9,7 +9,7 @@ from multiprocessing import active_children
 from types import TracebackType
 from typing import Any
 
-from paper_checks.system.stopping import shielded
+from depthlaw.paper_checks.system.stopping import shielded
 
 
 def is_under_torchrun() -> bool:
@@ -21,14 +21,14 @@ class Workers(Executor):
     """Processes of this machine, as ``sims.training.sweep.pool`` has them. An error or a KeyboardInterrupt in the
     with-block ends them, whatever they are doing.
 
-    >>> from paper_checks.system.processes import Workers
+    >>> from depthlaw.paper_checks.system.processes import Workers
     >>> with Workers(1) as workers:
     ...     workers.submit(len, "abc").result()
     3
     """
 
     def __init__(self, num_workers: int) -> None:
-        from sims.training.sweep import pool
+        from depthlaw.sims.training.sweep import pool
 
         self._executor = pool(num_workers)
 

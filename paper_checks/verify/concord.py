@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from sympy import Expr, Indexed, S, limit, oo
 
-from paper_checks.claims.claim import Claim
-from paper_checks.papers.registry import claims
-from paper_checks.routes import algebra
-from theory.symbols import L, N, gains_in, gains_out
+from depthlaw.paper_checks.claims.claim import Claim
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.theory.symbols import L, N, gains_in, gains_out
 
 Claims = Mapping[str, Claim]
 Compare = Callable[[Claims], bool]

@@ -16,14 +16,24 @@ from typing import Any
 
 from sympy import Expr
 
-from paper_checks.claims.claim import Claim, Fill, Kind, Number, PartResult, Sentence, Verdict, judge, try_mutants
-from paper_checks.claims.sources import sources
-from paper_checks.papers.registry import claims, results_of
-from paper_checks.routes.printed_tables import TABLES, side_by_side
-from paper_checks.system.files import document
-from paper_checks.system.processes import Workers
-from paper_checks.verify import tables_file
-from paper_checks.verify.concord import agreements
+from depthlaw.paper_checks.claims.claim import (
+    Claim,
+    Fill,
+    Kind,
+    Number,
+    PartResult,
+    Sentence,
+    Verdict,
+    judge,
+    try_mutants,
+)
+from depthlaw.paper_checks.claims.sources import sources
+from depthlaw.paper_checks.papers.registry import claims, results_of
+from depthlaw.paper_checks.routes.printed_tables import TABLES, side_by_side
+from depthlaw.paper_checks.system.files import document
+from depthlaw.paper_checks.system.processes import Workers
+from depthlaw.paper_checks.verify import tables_file
+from depthlaw.paper_checks.verify.concord import agreements
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much is done, of how much."""
@@ -44,8 +54,8 @@ def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
 def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Found:
     """The claim's entry in the document; ``mutants`` is null where they were not tried. advance: as in ``judge``.
 
-    >>> from paper_checks.papers.registry import claims
-    >>> from paper_checks.verify.document import check
+    >>> from depthlaw.paper_checks.papers.registry import claims
+    >>> from depthlaw.paper_checks.verify.document import check
     >>> entry = check(claims()["LI-05"], with_mutants=False)
     >>> entry["verdict"], entry["expected"], entry["evidence"][0]["route"]
     ('CONFIRMED', 'CONFIRMED', 'proof')
@@ -121,8 +131,8 @@ def say(sentence: str | Sentence | None, parts: Sequence[Found]) -> str | None:
     A number that the evidence lacks, as where a check gave up, is "(not found)". ValueError where a number's part is
     not among them, or is more than one.
 
-    >>> from paper_checks.claims.claim import number, told
-    >>> from paper_checks.verify.document import say
+    >>> from depthlaw.paper_checks.claims.claim import number, told
+    >>> from depthlaw.paper_checks.verify.document import say
     >>> part = {"name": "relu", "counterexample": {"update": 0.912}, "evidence": []}
     >>> say(told("it is {update:.2f}", update=number("relu", "update")), [part])
     'it is 0.91'
@@ -206,7 +216,7 @@ def _shares(ids: Sequence[str], size: int = 4) -> list[Sequence[str]]:
 
 def small_tables() -> tables_file.Tables:
     """The tables that sources print, derived here and now."""
-    from theory.tables import SMALL_TABLES
+    from depthlaw.theory.tables import SMALL_TABLES
 
     return [tables_file.plain(make()) for name, make in SMALL_TABLES.items() if name in TABLES]
 
@@ -231,7 +241,7 @@ def verify(
     derive: the tables too, a minute or so; else the committed ones. with_mutants: each statement broken on purpose too.
     quick: as in ``claim.judge``. progress: told what is being done, how much, of how much.
 
-    >>> from paper_checks.verify.document import exit_code, verify
+    >>> from depthlaw.paper_checks.verify.document import exit_code, verify
     >>> found = verify(["LI-05"], derive=False, with_mutants=True)
     >>> found["summary"]["verdicts"]["CONFIRMED"], found["summary"]["mutants"]["survived"], exit_code(found)
     (1, [], 0)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from paper_checks.claims.claim import Claim, Number
-from paper_checks.papers.registry import claims
-from paper_checks.verify.document import check, say
+from depthlaw.paper_checks.claims.claim import Claim, Number
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.verify.document import check, say
 
 Found = dict[str, Any]
 FIRST = 5
@@ -36,8 +36,8 @@ def claims_with_findings() -> list[Claim]:
 def findings(entries: Sequence[Found]) -> Iterator[Told]:
     """Those that speak for a claim among the entries of a document, the most consequential first.
 
-    >>> from paper_checks.verify.document import check_claim
-    >>> from paper_checks.verify.findings import findings
+    >>> from depthlaw.paper_checks.verify.document import check_claim
+    >>> from depthlaw.paper_checks.verify.findings import findings
     >>> [told] = findings([check_claim("S2-08", with_mutants=False, quick=True)])
     >>> told.text.partition(": ")[2][:70]
     'v_l = w_l = 1, 3, 9, 27 gives 0.91 against a bound of 0.74. Gains that'
@@ -56,7 +56,7 @@ def findings(entries: Sequence[Found]) -> Iterator[Told]:
 def finding_of(id_: str) -> Told:
     """The one that speaks for a claim; the parts that its numbers stand in are judged now. ValueError where none does.
 
-    >>> from paper_checks.verify.findings import finding_of
+    >>> from depthlaw.paper_checks.verify.findings import finding_of
     >>> finding_of("S1-25").text
     'Su: lambda = 1/alpha is his own choice; DeepNet has beta = 1/(sqrt(2) alpha)'
     """

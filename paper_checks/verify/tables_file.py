@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from paper_checks.system.files import write_atomically
-from paper_checks.system.places import RESULTS, ROOT
+from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.paper_checks.system.places import RESULTS, ROOT
 
 FILE = RESULTS / "tables.json"
 Tables = list[dict[str, Any]]
@@ -31,7 +31,7 @@ def theory_hash() -> str:
 def code(source: str) -> str:
     """What a module does, in one canonical form: without its comments, its docstrings, and where it imports from.
 
-    >>> from paper_checks.verify.tables_file import code
+    >>> from depthlaw.paper_checks.verify.tables_file import code
     >>> code("from a import f\\nx = f(1)  # of a") == code("from b import f\\nx = f( 1 )")
     True
     >>> code("x = f(1)") == code("x = f(2)")
@@ -64,8 +64,8 @@ def stored() -> Tables | None:
 
 def derive(progress: Callable[[int, int], None] | None = None) -> Tables:
     """All tables, derived now: the blocks of `cross` in parallel, the small tables meanwhile here."""
-    from paper_checks.system.processes import Workers
-    from theory import tables
+    from depthlaw.paper_checks.system.processes import Workers
+    from depthlaw.theory import tables
 
     settings = tables.cross_settings()
     blocks = []

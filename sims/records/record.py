@@ -47,7 +47,7 @@ Values = Mapping[str, Sequence[float | None]]
 
 
 class Divergence(BaseModel):
-    """Where a seed stopped being finite: sims.update's Divergence, field by field.
+    """Where a seed stopped being finite: depthlaw.sims.update's Divergence, field by field.
 
     side: the encoder, the decoder, or what stands outside of both. index: of the stream x_index.
     """
@@ -154,7 +154,7 @@ def make(
     the name of the GPU. seconds: what it took. diverged: by seed, as ``Divergence``. ValueError, in one line, where it
     does not fit.
 
-    >>> from sims.records.record import make
+    >>> from depthlaw.sims.records.record import make
     >>> run = make({"L": 4}, [0, 1], {"sgd/update": [2.5, 2.7]}, device="cpu", dtype="float64", seconds=0.1)
     >>> run.kind, run.values["sgd/update"]
     ('measure', [2.5, 2.7])
@@ -210,7 +210,7 @@ def append(path: Path, run: Run) -> None:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from sims.records.record import append, find, make, read
+    >>> from depthlaw.sims.records.record import append, find, make, read
     >>> how = {"device": "cpu", "dtype": "float64", "seconds": 0.1}
     >>> runs = [make({"L": 4}, [seed], {"update": [2.0 + seed]}, **how) for seed in (0, 1)]
     >>> with TemporaryDirectory() as folder:
@@ -244,7 +244,7 @@ def read(path: Path) -> list[Run]:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from sims.records.record import read
+    >>> from depthlaw.sims.records.record import read
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "runs.jsonl"
     ...     _ = path.write_text("[]")
@@ -303,7 +303,7 @@ def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
     Which version of the code made a run does not matter: what the project keeps is measured again, in part, by its
     tests, and that is what makes a record valid.
 
-    >>> from sims.records.record import current, make
+    >>> from depthlaw.sims.records.record import current, make
     >>> run = make({"L": 4}, [0], {"update": [2.0]}, device="cpu", dtype="float64", seconds=0.1)
     >>> len(current([run], "cpu", "float64")), len(current([run], "cpu", "float32"))
     (1, 0)
@@ -320,7 +320,7 @@ def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
     To resume: ``find(current(runs, device, dtype), config)``. What rounding decides in one run has no values in any.
     ValueError where runs have different quantities for no such reason.
 
-    >>> from sims.records.record import find, make
+    >>> from depthlaw.sims.records.record import find, make
     >>> how = {"device": "cpu", "dtype": "float64", "seconds": 0.1}
     >>> runs = [make({"L": length}, [0], {"update": [2.0 * length]}, **how) for length in (4, 8)]
     >>> find(runs, {"L": 8}).values

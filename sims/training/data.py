@@ -15,7 +15,7 @@ A text's windows may run over the joint of two files or blocks that are not neig
 ``load`` reads a task once in a process; its ``batch`` is a function of size, seed and step alone. ``guess`` is the
 entropy of the labels, in nats.
 
->>> from sims.training.data import DataConfig, load
+>>> from depthlaw.sims.training.data import DataConfig, load
 >>> data = load(DataConfig(name="digits"))
 >>> data.num_positions, data.num_features, data.num_classes, round(data.guess, 2)
 (17, 4, 10, 2.28)
@@ -36,8 +36,8 @@ import torch
 from scipy.cluster.vq import kmeans2, vq
 from torch import Tensor
 
-from sims.training import corpora
-from sims.training.corpora import Pair, digest_of, is_held_out
+from depthlaw.sims.training import corpora
+from depthlaw.sims.training.corpora import Pair, digest_of, is_held_out
 
 NAMES = ("causal", "masked", "translation", "digits", "masked-patches", "speech")
 IGNORED = -100

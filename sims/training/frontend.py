@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sims.config import ModelConfig
-from sims.ensemble import Ensemble, Member
+from depthlaw.sims.config import ModelConfig
+from depthlaw.sims.ensemble import Ensemble, Member
 
 
 class Shape(Protocol):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats as tests
 
-from sims.stats import LEVEL, Estimate, estimate
+from depthlaw.sims.stats import LEVEL, Estimate, estimate
 
 MIN_EDGES = 3  # seeds that an interval of edges needs
 MAX_EXACT = 8  # points: 8! = 40 320 pairings are all tried
@@ -59,7 +59,7 @@ def share(successes: int, num: int, level: float = LEVEL) -> Share:
 
     ValueError for less than one run, or more successes than runs.
 
-    >>> from sims.training.outcomes import share
+    >>> from depthlaw.sims.training.outcomes import share
     >>> found = share(5, 5)
     >>> found.value, round(found.low, 3), found.high
     (1.0, 0.478, 1.0)
@@ -77,7 +77,7 @@ def differs(successes1: int, num1: int, successes2: int, num2: int, level: float
     the verdict. The interval is Newcombe's (1998, method 10), from Wilson's of either share. It is not exact, so it may
     just include 0 where the test decides, or the reverse.
 
-    >>> from sims.training.outcomes import differs
+    >>> from depthlaw.sims.training.outcomes import differs
     >>> differs(5, 5, 0, 5).verdict, differs(3, 5, 1, 5).verdict
     ('first larger', 'open')
     >>> round(differs(5, 5, 0, 5).p_value, 4)
@@ -125,7 +125,7 @@ def next_rate(grid: Sequence[float], outcomes: Mapping[float, bool], start: floa
     goes down, by halves; then a window that lies above the start, or between the rates tried, is missed. So start where
     a pilot trained, and before believing an edge below the grid, try the rates between.
 
-    >>> from sims.training.outcomes import edge, next_rate
+    >>> from depthlaw.sims.training.outcomes import edge, next_rate
     >>> grid, outcomes = [2.0**k for k in range(-12, -4)], {}
     >>> while (rate := next_rate(grid, outcomes)) is not None:
     ...     outcomes[rate] = rate <= 0.01  # a run, in earnest
@@ -144,7 +144,7 @@ def next_rate(grid: Sequence[float], outcomes: Mapping[float, bool], start: floa
 def edge(grid: Sequence[float], outcomes: Mapping[float, bool]) -> Edge:
     """The edge that the outcomes show. ValueError where ``next_rate`` still has a rate to try.
 
-    >>> from sims.training.outcomes import edge
+    >>> from depthlaw.sims.training.outcomes import edge
     >>> edge([0.1, 0.2, 0.4], {0.2: True, 0.4: True})
     Edge(rate=0.4, is_at_top=True, is_at_bottom=False)
     >>> edge([0.1, 0.2, 0.4], {0.2: True})
@@ -202,7 +202,7 @@ def compare_edges(
     The verdict is the interval's. The sign test is a second view with no normal numbers in it. It leaves out the ties,
     and needs 6 seeds of one sign for a p-value below 0.05.
 
-    >>> from sims.training.outcomes import Edge, compare_edges
+    >>> from depthlaw.sims.training.outcomes import Edge, compare_edges
     >>> grid = [1.0, 2.0, 4.0, 8.0, 16.0]
     >>> found = compare_edges([Edge(8.0), Edge(8.0), Edge(8.0)], [Edge(2.0), Edge(2.0), Edge(2.0)], grid)
     >>> found.octaves.difference, found.octaves.low, found.octaves.high, found.octaves.verdict
@@ -256,7 +256,7 @@ def rank_correlation(x: Sequence[float], y: Sequence[float], level: float = LEVE
     interval is ``correlation_interval``'s. p_value: of no relation, by all pairings of up to 8 cases, else by 9999 that
     are drawn from a fixed seed. ValueError for fewer than two cases, NaN, or numbers that are all equal.
 
-    >>> from sims.training.outcomes import rank_correlation
+    >>> from depthlaw.sims.training.outcomes import rank_correlation
     >>> found = rank_correlation([1, 2, 3, 4, 5, 6], [10, 30, 20, 40, 50, 60])
     >>> round(found.value, 3), round(found.low, 2), round(found.p_value, 4)
     (0.943, 0.38, 0.0167)
@@ -310,7 +310,7 @@ def rank_correlation_over_seeds(
     y_by_case_and_seed[case][seed]. The cases are fixed, one correlation is taken for each seed, and the interval is
     Student's over the seeds, cut at -1 and 1. It says nothing of other cases: that is ``rank_correlation``.
 
-    >>> from sims.training.outcomes import rank_correlation_over_seeds
+    >>> from depthlaw.sims.training.outcomes import rank_correlation_over_seeds
     >>> found = rank_correlation_over_seeds([1, 2, 3], [[1, 2], [3, 1], [5, 4]])
     >>> found.mean, found.num
     (0.75, 2)
@@ -350,7 +350,7 @@ def compare_means(
     is_paired: the i-th values of both are of one seed. The p-value is of the same t. Two values or more on a side;
     ValueError for fewer, or one that diverged: the mean of the others is of the networks that did not.
 
-    >>> from sims.training.outcomes import compare_means
+    >>> from depthlaw.sims.training.outcomes import compare_means
     >>> first, second = [2.31, 2.28, 2.35], [2.11, 2.07, 2.16]
     >>> found = compare_means(first, second, is_paired=True)
     >>> round(found.difference, 3), found.verdict

@@ -10,10 +10,10 @@ Dimensions in names: B batch, T tokens, D d_model, F ffn width, H heads, K head 
 ``memory_of_training`` is what a step holds, ``plan`` all of it. ``Sizes`` stands for data that is not there: a
 vocabulary of 128,112 words needs no text.
 
->>> from sims.model import ModelConfig, alternating
->>> from sims.training.data import DataConfig
->>> from sims.training.plan import NODE, Sizes, plan
->>> from sims.training.train import TrainConfig
+>>> from depthlaw.sims.model import ModelConfig, alternating
+>>> from depthlaw.sims.training.data import DataConfig
+>>> from depthlaw.sims.training.plan import NODE, Sizes, plan
+>>> from depthlaw.sims.training.train import TrainConfig
 >>> model = ModelConfig(encoder=alternating(48), placement="pre", d_model=1600, num_heads=25, is_causal=True)
 >>> config = TrainConfig(model=model, data=DataConfig(), learning_rate=1e-4, num_steps=1, batch_size=64)
 >>> sizes = Sizes(num_positions=1024, vocab_size=50257, num_classes=50257, is_causal=True)
@@ -29,11 +29,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, SublayerConfig
-from sims.model import Weight, weights_of
-from sims.training.data import Sizes
-from sims.training.frontend import Shape, tables_of
-from sims.training.train import TrainConfig
+from depthlaw.sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, SublayerConfig
+from depthlaw.sims.model import Weight, weights_of
+from depthlaw.sims.training.data import Sizes
+from depthlaw.sims.training.frontend import Shape, tables_of
+from depthlaw.sims.training.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

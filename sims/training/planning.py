@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from scipy import stats as tests
 
-from sims.stats import LEVEL, estimate
-from sims.training.outcomes import check_probability
+from depthlaw.sims.stats import LEVEL, estimate
+from depthlaw.sims.training.outcomes import check_probability
 
 POWER = 0.9
 MAX_SEEDS = 1000
@@ -22,7 +22,7 @@ def largest_sd(values: Sequence[float | None], level: float = 0.8) -> float:
 
     Normal values. With 3 seeds and 0.8 it is 2.1 times the pilot's, with 10 seeds 1.3 times. ValueError for one value.
 
-    >>> from sims.training.planning import largest_sd
+    >>> from depthlaw.sims.training.planning import largest_sd
     >>> round(largest_sd([1.0, 2.0, 3.0]), 2)
     2.12
     """
@@ -42,7 +42,7 @@ def seeds_for_difference(
     interval leaves out 0; Welch's, of equal scatter, does so almost as often. ``compare_edges`` needs 3 seeds, and one
     step of the grid (in octaves) taken off the difference first. ValueError above MAX_SEEDS.
 
-    >>> from sims.training.planning import seeds_for_difference
+    >>> from depthlaw.sims.training.planning import seeds_for_difference
     >>> seeds_for_difference(sd=0.1, difference=0.1), seeds_for_difference(sd=0.1, difference=0.1, is_paired=False)
     (13, 23)
     """
@@ -73,7 +73,7 @@ def seeds_for_shares(p1: float, p2: float, level: float = LEVEL, power: float = 
     By adding up all outcomes, from half the number that normal shares would need. The power of an exact test is a saw:
     a few more seeds can have a little less of it. ValueError above MAX_SEEDS_OF_SHARES.
 
-    >>> from sims.training.planning import power_of_shares, seeds_for_shares
+    >>> from depthlaw.sims.training.planning import power_of_shares, seeds_for_shares
     >>> seeds_for_shares(1.0, 0.0)
     3
     >>> round(power_of_shares(5, 1.0, 0.2), 2)

@@ -34,11 +34,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from sims.config import BRANCH_ROLES
-from sims.ensemble import Ensemble, Member
-from sims.model import Weight, weights_of
-from sims.training.frontend import Fused, Network, Shape, tables_at_start, tables_of
-from sims.training.sweep import EndsSweepError, of_the_disk
+from depthlaw.sims.config import BRANCH_ROLES
+from depthlaw.sims.ensemble import Ensemble, Member
+from depthlaw.sims.model import Weight, weights_of
+from depthlaw.sims.training.frontend import Fused, Network, Shape, tables_at_start, tables_of
+from depthlaw.sims.training.sweep import EndsSweepError, of_the_disk
 
 Result = TypeVar("Result")
 MATRICES = (*BRANCH_ROLES, "head")

@@ -37,7 +37,7 @@ from uuid import uuid4
 import psutil
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
-from sims.records.record import STRICT, Versions, in_one_line, rounded
+from depthlaw.sims.records.record import STRICT, Versions, in_one_line, rounded
 
 if TYPE_CHECKING:
     from typing import Self
@@ -118,7 +118,7 @@ def key(config: Mapping[str, Any]) -> str:
 
     ValueError, in one line, of what JSON cannot carry.
 
-    >>> from sims.training.store import key
+    >>> from depthlaw.sims.training.store import key
     >>> key({"seed": 1, "lr": 0.1}) == key({"lr": 0.1, "seed": 1.0}), len(key({}))
     (True, 64)
     >>> key({"lr": float("nan")})
@@ -147,7 +147,7 @@ class Store:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from sims.training.store import Store
+    >>> from depthlaw.sims.training.store import Store
     >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
     ...     store.claim({"scheme": "post-ln", "seed": 0})
     ...     store.add({"scheme": "post-ln", "seed": 0}, {"held_out": 2.31})
@@ -374,7 +374,7 @@ def export(store: Store, path: Path) -> int:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from sims.training.store import Store, export, import_
+    >>> from depthlaw.sims.training.store import Store, export, import_
     >>> with TemporaryDirectory() as folder:
     ...     lines = Path(folder) / "runs.jsonl"
     ...     with Store(Path(folder) / "mine.sqlite") as mine:
@@ -408,7 +408,7 @@ def import_(store: Store, path: Path) -> int:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from sims.training.store import Store, import_
+    >>> from depthlaw.sims.training.store import Store, import_
     >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
     ...     lines = Path(folder) / "runs.jsonl"
     ...     _ = lines.write_text("")

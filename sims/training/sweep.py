@@ -33,8 +33,8 @@ from multiprocessing import get_context, parent_process
 from traceback import extract_tb
 from typing import Any, NamedTuple
 
-from sims.cluster import MORE_MEMORY, cancel, is_killed
-from sims.training.store import BEAT, Store, key, plain
+from depthlaw.sims.cluster import MORE_MEMORY, cancel, is_killed
+from depthlaw.sims.training.store import BEAT, Store, key, plain
 
 Config = dict[str, Any]
 Execute = Callable[[list[Config]], Sequence[Mapping[str, Any]]]
@@ -71,7 +71,7 @@ class Report:
     done: runs that this sweep made. found: that were there, or that another process made meanwhile. failed: by key,
     what went wrong, in a line. left: runs that the deadline left out.
 
-    >>> from sims.training.sweep import Report
+    >>> from depthlaw.sims.training.sweep import Report
     >>> Report(done=2, failed={"3f": "ValueError: no such scheme"})
     Report(done=2, found=0, failed={'3f': 'ValueError: no such scheme'}, left=0)
     """
@@ -142,9 +142,9 @@ def sweep(
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from sims.training.store import Store
-    >>> from sims.training.sweep import sweep
-    >>> def execute(configs):  # in earnest paper_checks.lowering.trials.execute, in the processes of pool
+    >>> from depthlaw.sims.training.store import Store
+    >>> from depthlaw.sims.training.sweep import sweep
+    >>> def execute(configs):  # in earnest depthlaw.paper_checks.lowering.trials.execute, in the processes of pool
     ...     return [{"square": config["x"] ** 2} for config in configs]
     >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
     ...     first = sweep([{"x": 1}, {"x": 2}, {"y": 3}], execute, store, ThreadPoolExecutor)
@@ -397,7 +397,7 @@ def pool(num_workers: int) -> ProcessPoolExecutor:
 
     Started afresh, not forked: a fork of a process with threads, as torch has, may hang.
 
-    >>> from sims.training.sweep import pool
+    >>> from depthlaw.sims.training.sweep import pool
     >>> with pool(2) as executor:  # no process yet
     ...     print(type(executor).__name__)
     ProcessPoolExecutor

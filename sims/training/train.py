@@ -27,9 +27,9 @@ that of the step just taken. Both, and the update, are computed in the precision
 ``TrainConfig`` is all that decides a run. Losses are in nats a label; with a checkpoint, a run that was stopped goes on
 bit for bit.
 
->>> from sims.model import ModelConfig, alternating
->>> from sims.training.data import DataConfig
->>> from sims.training.train import TrainConfig, train
+>>> from depthlaw.sims.model import ModelConfig, alternating
+>>> from depthlaw.sims.training.data import DataConfig
+>>> from depthlaw.sims.training.train import TrainConfig, train
 >>> model = ModelConfig(encoder=alternating(2), d_model=16, num_heads=2)
 >>> settings = {"learning_rate": 1e-2, "num_steps": 4, "warmup_steps": 2, "batch_size": 4}
 >>> config = TrainConfig(model=model, data=DataConfig(name="digits"), **settings)
@@ -61,17 +61,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from sims.ensemble import Member, shape_of
-from sims.model import BRANCH_ROLES, ModelConfig
-from sims.optim import MIXED, OPTIMIZERS, Cut, group_options, make
-from sims.records.record import rounded
-from sims.training.data import HELD_OUT, IGNORED, Batch, Data, DataConfig, load
-from sims.training.frontend import Network
-from sims.training.sweep import EndsSweepError, of_the_disk
-from sims.update import Inputs, Task, first_order, roles_of
+from depthlaw.sims.ensemble import Member, shape_of
+from depthlaw.sims.model import BRANCH_ROLES, ModelConfig
+from depthlaw.sims.optim import MIXED, OPTIMIZERS, Cut, group_options, make
+from depthlaw.sims.records.record import rounded
+from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, Data, DataConfig, load
+from depthlaw.sims.training.frontend import Network
+from depthlaw.sims.training.sweep import EndsSweepError, of_the_disk
+from depthlaw.sims.update import Inputs, Task, first_order, roles_of
 
 if TYPE_CHECKING:
-    from sims.training.sharded import Processes, ShardedNetwork
+    from depthlaw.sims.training.sharded import Processes, ShardedNetwork
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt")
 PRECISIONS = ("float64", "float32", "bfloat16")
@@ -267,9 +267,9 @@ def train_together(
     line, for runs of several kinds, for data that cannot be read and for a checkpoint of another run.
 
     >>> from dataclasses import replace
-    >>> from sims.model import ModelConfig, alternating
-    >>> from sims.training.data import DataConfig
-    >>> from sims.training.train import TrainConfig, train_together
+    >>> from depthlaw.sims.model import ModelConfig, alternating
+    >>> from depthlaw.sims.training.data import DataConfig
+    >>> from depthlaw.sims.training.train import TrainConfig, train_together
     >>> model = ModelConfig(encoder=alternating(2), d_model=16, num_heads=2)
     >>> one = TrainConfig(model=model, data=DataConfig(name="digits"), learning_rate=1e-2, num_steps=4)
     >>> results = train_together([one, replace(one, seed=1), replace(one, learning_rate=1e-3)])

@@ -27,7 +27,7 @@ ROOT = HERE.parents[1]
 FAST = "not slow and not gpu"
 """What `make test` runs."""
 PACKAGES = ("theory", "sims", "paper_checks")
-_WHERE = f"import {', '.join(PACKAGES)}; print(*({', '.join(PACKAGES)}), sep='\\n')"
+_WHERE = f"from depthlaw import {', '.join(PACKAGES)}; print(*({', '.join(PACKAGES)}), sep='\\n')"
 _RED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _LONGEST = 1200.0
 """Seconds for the tests of one fault."""
@@ -64,9 +64,9 @@ def copy(root: Path, to: Path) -> Path:
     """The files that git knows, as they are in the working tree. RuntimeError where the copy would not be imported."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in listed.split("\0"):
-        if name and (root / name).is_file():
+        if name and ((root / name).is_file() or (root / name).is_symlink()):
             (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, to / name)
+            shutil.copy2(root / name, to / name, follow_symlinks=False)
     (to / ".venv").symlink_to(sys.prefix)  # the README's commands are looked for there
     places = subprocess.run(
         [sys.executable, "-c", _WHERE], cwd=to, env=_environment(to), capture_output=True, text=True, check=True

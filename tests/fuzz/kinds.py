@@ -17,8 +17,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from paper_checks.cli import options
-from paper_checks.cli.app import EXAMPLES, app
+from depthlaw.paper_checks.cli import options
+from depthlaw.paper_checks.cli.app import EXAMPLES, app
 from tests.command import told
 from tests.fuzz.texts import NUMBERS, damaged, drawn, maybe, odd, slipped
 from tests.fuzz.watch import CANARY, Input
@@ -323,8 +323,8 @@ RUN = "runs.sqlite"
 @cache
 def stores() -> list[bytes]:
     """One with the runs of ``TRAIN``, one without any, one with further runs and a claim."""
-    from paper_checks.lowering.trials import Trial, execute
-    from sims.training.store import Store
+    from depthlaw.paper_checks.lowering.trials import Trial, execute
+    from depthlaw.sims.training.store import Store
 
     trials = [Trial(scheme=name, seed=seed, **_SHAPE) for name in ("pre-ln", "post-ln") for seed in (0, 1)]
     found = []
@@ -352,7 +352,7 @@ def _edited(rng: Random, content: bytes) -> bytes:
                 value = new.decode("utf-8", "replace") if rng.random() < 0.8 else new
                 database.execute(f"UPDATE runs SET {column} = ? WHERE key = ?", (value, name))
         elif kind == 3:
-            from sims.training.store import key
+            from depthlaw.sims.training.store import key
 
             for name, text in database.execute("SELECT key, config FROM runs").fetchall()[:2]:
                 config = _changed(rng, json.loads(text))  # under the key of what it now says
@@ -614,9 +614,9 @@ def module(rng: Random) -> Input:
 
 @cache
 def _documents() -> list[dict[str, Any]]:
-    from paper_checks.claims.sources import sources
-    from paper_checks.system.files import document
-    from paper_checks.verify.answers import kept
+    from depthlaw.paper_checks.claims.sources import sources
+    from depthlaw.paper_checks.system.files import document
+    from depthlaw.paper_checks.verify.answers import kept
 
     found = []
     for id_ in ("S1-34", "DN-07", "S2-08", "LI-05"):
@@ -660,9 +660,9 @@ def verified(rng: Random) -> Input:
 @cache
 def checkpoints() -> dict[str, bytes]:
     """Of the runs of ``TRAIN``, by their names: each after its first step."""
-    from paper_checks.lowering.trials import Trial
-    from sims.training.store import key
-    from sims.training.train import train
+    from depthlaw.paper_checks.lowering.trials import Trial
+    from depthlaw.sims.training.store import key
+    from depthlaw.sims.training.train import train
 
     found = {}
     with TemporaryDirectory() as folder:

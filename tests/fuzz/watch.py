@@ -353,15 +353,15 @@ _MOST_TRAINED = 20_000
 @contextmanager
 def watching(folder: Path) -> Iterator[Watch]:
     """What gives inputs to the command, in a folder that is its own."""
-    import paper_checks
-    import sims.measure
-    import theory.kernel.predict
-    from paper_checks.audit import updates
-    from paper_checks.lowering import measuring, rule_roles
-    from paper_checks.system import places
+    import depthlaw.sims.measure
+    import depthlaw.theory.kernel.predict
+    from depthlaw import paper_checks
+    from depthlaw.paper_checks.audit import updates
+    from depthlaw.paper_checks.lowering import measuring, rule_roles
+    from depthlaw.paper_checks.system import places
 
     import_module("matplotlib.font_manager")  # it writes a file of its own at its first import
-    for found in walk_packages(paper_checks.__path__, "paper_checks."):
+    for found in walk_packages(paper_checks.__path__, "depthlaw.paper_checks."):
         import_module(found.name)  # what is imported later would keep what stands in the place of others for good
     if not _hooked:
         sys.addaudithook(_hook)
@@ -373,21 +373,21 @@ def watching(folder: Path) -> Iterator[Watch]:
         patch.setattr(measuring, "LOCAL", folder / "records" / "local" / "measure.jsonl")
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))
         patch.setattr("torch.cuda.is_available", lambda: False)
-        patch.setattr("sims.ensemble.available_bytes", lambda device: 2**33)
-        patch.setattr(sims.measure, "run", _only(sims.measure.run, _is_small_question))
-        predict = _only(theory.kernel.predict.predict_kernel, _is_small_network)
-        patch.setattr(theory.kernel.predict, "predict_kernel", predict)
+        patch.setattr("depthlaw.sims.ensemble.available_bytes", lambda device: 2**33)
+        patch.setattr(depthlaw.sims.measure, "run", _only(depthlaw.sims.measure.run, _is_small_question))
+        predict = _only(depthlaw.theory.kernel.predict.predict_kernel, _is_small_network)
+        patch.setattr(depthlaw.theory.kernel.predict, "predict_kernel", predict)
         patch.setattr(rule_roles, "predict_kernel", predict)
         patch.setattr(updates, "predict_kernel", predict)
-        patch.setattr("sims.training.sweep.pool", lambda num_workers: _Here())
-        patch.setattr("sims.cluster._greets", lambda host, port: True)  # it would connect, as a client would
+        patch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers: _Here())
+        patch.setattr("depthlaw.sims.cluster._greets", lambda host, port: True)  # it would connect, as a client would
         for work in (
-            "distributed.Client" if find_spec("distributed") else "sims.cluster.Cluster",
-            "paper_checks.verify.document.verify",
-            "paper_checks.verify.answers.verify",
-            "paper_checks.verify.tables_file.derive",
-            "paper_checks.experiments.bench.compare",
-            "paper_checks.report.site.write",
+            "distributed.Client" if find_spec("distributed") else "depthlaw.sims.cluster.Cluster",
+            "depthlaw.paper_checks.verify.document.verify",
+            "depthlaw.paper_checks.verify.answers.verify",
+            "depthlaw.paper_checks.verify.tables_file.derive",
+            "depthlaw.paper_checks.experiments.bench.compare",
+            "depthlaw.paper_checks.report.site.write",
         ):
             patch.setattr(work, begun)
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from paper_checks.claims.sources import sources
+from depthlaw.paper_checks.claims.sources import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -51,6 +51,7 @@ def commands(text: str) -> list[tuple[str, str]]:
 def copy(folder: Path) -> Path:
     """What the command line needs of the project, without what it keeps."""
     ignored = shutil.ignore_patterns("*.pyc.*", "records")  # what is compiled goes along, but not while it is written
+    shutil.copytree(ROOT / "depthlaw", folder / "depthlaw", ignore=ignored, symlinks=True)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     (folder / "sims" / "records").symlink_to(ROOT / "sims" / "records")
@@ -76,8 +77,8 @@ Asked = Sequence[tuple[str, str]]
 _ASK = """
 import json, os, shlex, sys
 os.cpu_count = lambda: 1  # no worker processes
-import paper_checks
-assert paper_checks.__file__.startswith(os.getcwd()), paper_checks.__file__
+import depthlaw
+assert depthlaw.__file__.startswith(os.getcwd()), depthlaw.__file__
 from tests.command import depthlaw
 results = [depthlaw(*shlex.split(line)[1:]) for line in sys.stdin.read().splitlines()]
 print(json.dumps([[result.returncode, result.stdout, result.stderr] for result in results]))

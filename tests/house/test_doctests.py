@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 import depthlaw
-import paper_checks
-import sims
-import theory
+from depthlaw import paper_checks, sims, theory
 
 ROOT = Path(__file__).resolve().parents[2]
 GIVEN = {"Result", "Claim", "NoTheoryError", "Advice", "Remedy"}
 """Public names that nobody makes: functions give them, and their examples show them."""
-PACKAGES = ("theory", "sims", "paper_checks", "depthlaw.py")
+PACKAGES = ("theory", "sims", "paper_checks", "depthlaw")
 
 
 def public() -> list[str]:
@@ -32,7 +30,9 @@ def public() -> list[str]:
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    """Each folder is a room of depthlaw, and depthlaw/ has what it is itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "depthlaw" else ("depthlaw", *parts)).removesuffix(".__init__")
 
 
 def docstrings(source: str, module: str) -> Iterator[tuple[str, str]]:

@@ -56,15 +56,15 @@ LAYER_MUTANTS = {
     "theory/imports_random.py": "import random",
     "theory/imports_numpy.py": "import numpy",
     "theory/imports_scipy.py": "from scipy import special",
-    "theory/imports_sims.py": "import sims",
-    "theory/imports_checks.py": "import paper_checks",
+    "theory/imports_sims.py": "import depthlaw.sims",
+    "theory/imports_checks.py": "import depthlaw.paper_checks",
     "sims/imports_sympy.py": "import sympy",
-    "sims/imports_theory.py": "def late():\n    import theory",
-    "sims/imports_checks.py": "import paper_checks",
-    "paper_checks/routes/imports_papers.py": "import paper_checks.papers",
-    "paper_checks/claims/imports_routes.py": "def late():\n    import paper_checks.routes",
-    "paper_checks/report/imports_cli.py": "import paper_checks.cli",
-    "paper_checks/papers/magneto/imports_slides.py": "import paper_checks.papers.slides",
+    "sims/imports_theory.py": "def late():\n    import depthlaw.theory",
+    "sims/imports_checks.py": "import depthlaw.paper_checks",
+    "paper_checks/routes/imports_papers.py": "import depthlaw.paper_checks.papers",
+    "paper_checks/claims/imports_routes.py": "def late():\n    import depthlaw.paper_checks.routes",
+    "paper_checks/report/imports_cli.py": "import depthlaw.paper_checks.cli",
+    "paper_checks/papers/magneto/imports_slides.py": "import depthlaw.paper_checks.papers.slides",
 }
 
 
@@ -72,9 +72,11 @@ def small_project(root: Path, modules: Mapping[str, str]) -> Path:
     shutil.copy(ROOT / "pyproject.toml", root)
     rooms = [path.parent.relative_to(ROOT) for path in (ROOT / "paper_checks").glob("*/__init__.py")]
     rooms += [path.parent.relative_to(ROOT) for path in (ROOT / "paper_checks/papers").glob("*/__init__.py")]
-    for package in (*PACKAGES, *rooms, "theory/kernel"):
+    for package in ("depthlaw", *PACKAGES, *rooms, "theory/kernel"):
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
+    for package in PACKAGES:
+        (root / "depthlaw" / package).symlink_to(Path("..", package))
     for module in ("registry", "cited"):
         (root / f"paper_checks/papers/{module}.py").touch()
     for module, code in modules.items():
@@ -93,8 +95,9 @@ def test_layers_find_mutants(tmp_path: Path) -> None:
     assert "0 kept, 6 broken" in said
     assert "attic" in said
     named = set(re.findall(r"^-? *([\w.]+) -> ([\w.]+)", said, flags=re.MULTILINE))
-    wanted = [(path.removesuffix(".py").replace("/", "."), code.split()[-1]) for path, code in LAYER_MUTANTS.items()]
-    wanted[3] = ("theory.imports_scipy", "scipy")
+    paths = [f"depthlaw.{path.removesuffix('.py').replace('/', '.')}" for path in LAYER_MUTANTS]
+    wanted = [(path, code.split()[-1]) for path, code in zip(paths, LAYER_MUTANTS.values(), strict=True)]
+    wanted[3] = ("depthlaw.theory.imports_scipy", "scipy")
     assert named == set(wanted)
 
 
@@ -155,7 +158,7 @@ def test_ci_runs_what_it_promises() -> None:
 
 IMPORTED = """
 import json, sys
-from paper_checks.cli.app import main
+from depthlaw.paper_checks.cli.app import main
 arguments, names = json.loads(sys.argv[1])
 sys.argv = ["depthlaw", *arguments]
 try:
@@ -167,7 +170,7 @@ print(json.dumps([name for name in names if name in sys.modules]), file=sys.stde
 LIGHT = {
     "--help": HEAVY,
     "tables --only bounds": HEAVY,
-    "explain S2-08": ("torch", "scipy", "paper_checks.papers.magneto"),
+    "explain S2-08": ("torch", "scipy", "depthlaw.paper_checks.papers.magneto"),
     "rule --norm post --optimizer adam --arch encoder --layers 8": ("torch",),
     "predict --scheme admin --optimizer sgd --sublayers 2 --tokens 2 --attention": ("torch",),
 }

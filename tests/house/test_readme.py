@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from paper_checks.claims.claim import Claim, Kind, Verdict
-from paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
-from paper_checks.pages import training
-from paper_checks.pages.why_figure import alt_text
-from paper_checks.papers.registry import claims
-from paper_checks.routes.best_rates import Found, is_flat, judged, seeds_of
-from paper_checks.routes.printed_tables import side_by_side
-from paper_checks.verify.document import small_tables
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Verdict
+from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
+from depthlaw.paper_checks.pages import training
+from depthlaw.paper_checks.pages.why_figure import alt_text
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes.best_rates import Found, is_flat, judged, seeds_of
+from depthlaw.paper_checks.routes.printed_tables import side_by_side
+from depthlaw.paper_checks.verify.document import small_tables
+from depthlaw.theory.optimizers import OPTIMIZERS
+from depthlaw.theory.schemes import SCHEMES
 from tests import once
 from tests.command import depthlaw, document, told
-from theory.optimizers import OPTIMIZERS
-from theory.schemes import SCHEMES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -82,9 +82,11 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
-    monkeypatch.setattr("sims.training.sweep.pool", lambda num_workers: ThreadPoolExecutor(1))
-    monkeypatch.setattr("paper_checks.verify.document.check", checked)
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))  # what is predicted far off is not among the lines shown
+    monkeypatch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("depthlaw.paper_checks.verify.document.check", checked)
+    monkeypatch.setattr(
+        "depthlaw.paper_checks.audit.audit.FAR", (40,)
+    )  # what is predicted far off is not among the lines shown
     assert program in ("depthlaw", ".venv/bin/depthlaw")
     (tmp_path / "mymodel.py").write_text(MODEL, encoding="utf-8")
     result = depthlaw(*arguments, COLUMNS="100")

@@ -18,8 +18,8 @@ import torch
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 
-from paper_checks.pages.notebooks import NOTEBOOKS, source
-from paper_checks.pages.prose import FAST
+from depthlaw.paper_checks.pages.notebooks import NOTEBOOKS, source
+from depthlaw.paper_checks.pages.prose import FAST
 
 Shown = dict[str, Any]
 """By format (text/markdown, image/png ...), what a cell shows."""

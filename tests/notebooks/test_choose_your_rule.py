@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from paper_checks.lowering.advice import advise
+from depthlaw.paper_checks.lowering.advice import advise
+from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.optimizers import OPTIMIZERS
 from tests.notebooks.here import code, shown
-from theory.moments import ACTIVATIONS
-from theory.optimizers import OPTIMIZERS
 
 NAME = "08_choose_your_rule"
 BLOCK = {"NUM_LAYERS": 4, "FROM_LAYERS": 2, "D_MODEL": 64, "NUM_HEADS": 4}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from paper_checks.claims.claim import Part, PartResult
-from paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
+from depthlaw.paper_checks.claims.claim import Part, PartResult
+from depthlaw.paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
 from tests.near import is_near
 from tests.notebooks.here import code, shown
 
@@ -70,7 +70,7 @@ def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return PartResult(part=part, verdict=part.expected, evidence=())
 
     for name_of_step in ("judge_part", "judge_quickly"):
-        monkeypatch.setattr(f"paper_checks.claims.claim.{name_of_step}", judged)
+        monkeypatch.setattr(f"depthlaw.paper_checks.claims.claim.{name_of_step}", judged)
     found = shown(code(name), name)
     assert any("image/png" in one for one in found)
     assert any("text/markdown" in one for one in found)
@@ -127,7 +127,7 @@ def test_a_notebook_that_fails_is_red_and_the_others_are_run(
     """In kernels."""
     (tmp_path / "00_mutant.py").write_text("# %%\nlayers = 0\n\n# %%\nhalf = 1\nhalf / layers\n", encoding="utf-8")
     (tmp_path / "01_picture.py").write_text(PICTURE, encoding="utf-8")
-    monkeypatch.setattr("paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
+    monkeypatch.setattr("depthlaw.paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
     assert main(["--fast"]) == 1
     told = capsys.readouterr().err
     assert "00_mutant failed" in told and "half / layers" in told and "ZeroDivisionError" in told
@@ -139,7 +139,7 @@ PICTURE = """# %%
 import os
 assert os.environ["DEPTHLAW_NOTEBOOKS"] == "fast"
 import matplotlib.pyplot as plt
-from paper_checks.pages.prose import say, style
+from depthlaw.paper_checks.pages.prose import say, style
 style()
 plt.subplots()[1].plot([1, 2])
 plt.show()
@@ -155,7 +155,7 @@ SOURCE = "# %%\nLAYERS = 6\n\n# %%\nprint(LAYERS)\n"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With one notebook, 00_small, that was run; runs are not of a kernel, which is what the others test."""
-    monkeypatch.setattr("paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
+    monkeypatch.setattr("depthlaw.paper_checks.pages.notebooks.NOTEBOOKS", tmp_path)
 
     def unexecuted(name: str, *, is_fast: bool = False) -> Any:
         del is_fast
@@ -163,7 +163,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         found.metadata["depthlaw"] = {"cells_sha256": cells_digests(found.cells)}
         return found
 
-    monkeypatch.setattr("paper_checks.pages.notebooks.run", unexecuted)
+    monkeypatch.setattr("depthlaw.paper_checks.pages.notebooks.run", unexecuted)
     for name in ("00_small", "01_other"):
         (tmp_path / f"{name}.py").write_text(SOURCE, encoding="utf-8")
     assert main([]) == 0
@@ -252,7 +252,7 @@ def test_a_notebook_that_cannot_be_read_is_kept(folder: Path, capsys: pytest.Cap
 def test_an_edit_made_during_the_run_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "00_small.ipynb"
     monkeypatch.setattr(
-        "paper_checks.pages.notebooks.run",
+        "depthlaw.paper_checks.pages.notebooks.run",
         lambda name, **_: edit(path, "LAYERS = 6", "LAYERS = 96") or source(name),
     )
     assert main(["00_small"]) == 1

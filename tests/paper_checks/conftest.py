@@ -109,19 +109,19 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """``depthlaw rule`` without what is most of its time, where neither the number of tokens nor gelu that nobody asked
     for is looked at; and its text asks theory nothing that its document has asked."""
-    from paper_checks.lowering import rule_document, rule_roles
+    from depthlaw.paper_checks.lowering import rule_document, rule_roles
 
     monkeypatch.setattr(rule_roles, "MORE_TOKENS", rule_roles.TOKENS)
     monkeypatch.setattr(rule_document, "CHECKED_ACTIVATIONS", ("relu",))
     for module, name in _THEORY:
-        monkeypatch.setattr(f"theory.{module}.{name}", _remembering(module, name))
+        monkeypatch.setattr(f"depthlaw.theory.{module}.{name}", _remembering(module, name))
 
 
 @pytest.fixture
 def kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel rung predicts each network once, in however many words and forms the commands are asked about it."""
     once = _remembering("kernel.predict", "predict_kernel")
-    monkeypatch.setattr("theory.kernel.predict.predict_kernel", once)
+    monkeypatch.setattr("depthlaw.theory.kernel.predict.predict_kernel", once)
 
 
 _THEORY = (
@@ -136,7 +136,7 @@ _THEORY = (
 
 @cache
 def _remembering(module: str, name: str) -> Callable[..., Any]:
-    function, known = getattr(import_module(f"theory.{module}"), name), dict[str, Any]()
+    function, known = getattr(import_module(f"depthlaw.theory.{module}"), name), dict[str, Any]()
 
     def remembered(*asked: Any, **named: Any) -> Any:
         """advance: of a bar, told nothing of what is known."""

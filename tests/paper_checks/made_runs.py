@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from paper_checks.experiments import NAMES, experiment
-from paper_checks.experiments.base import Arm, Book
-from paper_checks.experiments.scale import SMALL, WIDE
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages.training import BEST_WIDE, Record
-from sims.training.train import Look, TrainResult
+from depthlaw.paper_checks.experiments import NAMES, experiment
+from depthlaw.paper_checks.experiments.base import Arm, Book
+from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.pages.training import BEST_WIDE, Record
+from depthlaw.sims.training.train import Look, TrainResult
 
 GUESS = 3.0
 UPDATES = {"post-ln": 30.0, "pre-ln": 20.0, "normformer": 40.0, "sub-ln-gamma": 22.0, "deepnorm": 5.0, "su-adam": 1.0}

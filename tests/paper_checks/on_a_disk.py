@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from sims.training import sweep
+from depthlaw.sims.training import sweep
 from tests.command import depthlaw
 
 MEASURE = ("measure", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2,4", "--width", "16")

@@ -12,15 +12,15 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from paper_checks.claims.claim import Evidence, Part, PartResult, Verdict
-from paper_checks.pages import scheme_figures
-from paper_checks.papers.registry import claims
-from paper_checks.report import figures, site
-from paper_checks.report.model import parse
-from paper_checks.routes.printed_tables import side_by_side
-from paper_checks.system.files import as_text
-from paper_checks.verify import document as engine
-from paper_checks.verify.concord import agreements
+from depthlaw.paper_checks.claims.claim import Evidence, Part, PartResult, Verdict
+from depthlaw.paper_checks.pages import scheme_figures
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.report import figures, site
+from depthlaw.paper_checks.report.model import parse
+from depthlaw.paper_checks.routes.printed_tables import side_by_side
+from depthlaw.paper_checks.system.files import as_text
+from depthlaw.paper_checks.verify import document as engine
+from depthlaw.paper_checks.verify.concord import agreements
 from tests.once import claim as checked
 
 SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
-from paper_checks.lowering.advice import ALL, HELD, Advice, Remedy, advise, compared
-from paper_checks.lowering.advice_code import code
-from sims.model import BRANCH_ROLES
-from sims.stats import Estimate, estimate, ratio
+from depthlaw.paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
+from depthlaw.paper_checks.lowering.advice import ALL, HELD, Advice, Remedy, advise, compared
+from depthlaw.paper_checks.lowering.advice_code import code
+from depthlaw.sims.model import BRANCH_ROLES
+from depthlaw.sims.stats import Estimate, estimate, ratio
+from depthlaw.theory.kernel.predict import unit_power
+from depthlaw.theory.rules.solve import evaluate, solve_rule
 from tests.command import document, options, refusal, told
-from theory.kernel.predict import unit_power
-from theory.rules.solve import evaluate, solve_rule
 
 D, TOKENS, HEADS = 128, 8, 4
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from paper_checks.claims.claim import Evidence, Verdict, perform
-from paper_checks.experiments import experiment, own_row
-from paper_checks.experiments.base import PILOT_SEEDS, Book
-from paper_checks.experiments.stable_rates import (
+from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
+from depthlaw.paper_checks.experiments import experiment, own_row
+from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
+from depthlaw.paper_checks.experiments.stable_rates import (
     CURVE,
     GRID,
     LAYERS,
@@ -25,12 +25,12 @@ from paper_checks.experiments.stable_rates import (
     gpt,
     on_curve,
 )
-from paper_checks.experiments.warmup import plain
-from paper_checks.lowering.trials import Trial
-from paper_checks.routes import forecast, training
-from paper_checks.routes.checks import outcome
-from paper_checks.routes.forecast import RanksFall, SmallerIsStabler
-from paper_checks.routes.training import (
+from depthlaw.paper_checks.experiments.warmup import plain
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.routes import forecast, training
+from depthlaw.paper_checks.routes.checks import outcome
+from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
+from depthlaw.paper_checks.routes.training import (
     BY_TRAINING,
     Answered,
     FallsWithDepth,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from paper_checks.experiments import bench
-from paper_checks.experiments.bench import Loop, Ours, Size, contenders
-from paper_checks.pages.bench import drawing
+from depthlaw.paper_checks.experiments import bench
+from depthlaw.paper_checks.experiments.bench import Loop, Ours, Size, contenders
+from depthlaw.paper_checks.pages.bench import drawing
 from tests.command import document
 
 TINY = Size(16, 2, num_members=3, num_tokens=4)

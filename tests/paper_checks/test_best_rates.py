@@ -10,16 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paper_checks.claims.claim import Verdict
-from paper_checks.experiments import experiment
-from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
-from paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
-from paper_checks.experiments.scale import SMALL, WIDE
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages import training
-from paper_checks.pages.training import Record
-from paper_checks.routes.best_rates import FollowsUpdate, Found, NearerThanNoMove, factor, growing, is_flat, predicted
-from paper_checks.routes.questions import questions
+from depthlaw.paper_checks.claims.claim import Verdict
+from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
+from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
+from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.pages import training
+from depthlaw.paper_checks.pages.training import Record
+from depthlaw.paper_checks.routes.best_rates import (
+    FollowsUpdate,
+    Found,
+    NearerThanNoMove,
+    factor,
+    growing,
+    is_flat,
+    predicted,
+)
+from depthlaw.paper_checks.routes.questions import questions
 from tests.paper_checks import made_runs
 
 NAME = "best-rates"
@@ -101,7 +109,7 @@ def test_a_rate_that_halves_as_layers_double_has_slope_minus_one() -> None:
 
 def test_the_prediction_is_the_reverse_of_the_updates_growth() -> None:
     """By the kept updates: two powers that are known, and those that are flat by construction."""
-    from paper_checks.experiments.kernel_laws import training_update
+    from depthlaw.paper_checks.experiments.kernel_laws import training_update
 
     assert set(growing()) == {"pre-ln", "gpt2", "recipe:llama-2"}
     for scheme in SCHEMES:

@@ -9,19 +9,19 @@ from typing import Any, cast
 import pytest
 import torch
 
-from paper_checks.lowering.block import Block
-from paper_checks.lowering.kernel_network import as_inputs, as_transformer
-from paper_checks.lowering.lower import lower_transformer
-from paper_checks.lowering.networks import Network
-from paper_checks.recipes.catalogue import RECIPES, recipe
-from paper_checks.recipes.recipe import LETTERS, evaluate
-from sims.measure import Question, run
-from sims.model import ModelConfig, SublayerConfig, Transformer, alternating, by_role, gradients, side_by_side
-from sims.stats import estimate
-from sims.update import Task
-from theory.kernel.predict import predict_kernel, unit_power
-from theory.kernel.softmax import DrawnNorm
-from theory.symbols import N, d, l
+from depthlaw.paper_checks.lowering.block import Block
+from depthlaw.paper_checks.lowering.kernel_network import as_inputs, as_transformer
+from depthlaw.paper_checks.lowering.lower import lower_transformer
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.recipes.catalogue import RECIPES, recipe
+from depthlaw.paper_checks.recipes.recipe import LETTERS, evaluate
+from depthlaw.sims.measure import Question, run
+from depthlaw.sims.model import ModelConfig, SublayerConfig, Transformer, alternating, by_role, gradients, side_by_side
+from depthlaw.sims.stats import estimate
+from depthlaw.sims.update import Task
+from depthlaw.theory.kernel.predict import predict_kernel, unit_power
+from depthlaw.theory.kernel.softmax import DrawnNorm
+from depthlaw.theory.symbols import N, d, l
 
 D, LAYERS, SEEDS = 256, 2, 32
 TASK = Task(num_tokens=8, correlation=0.5, trains_inputs=True, readout="sum")

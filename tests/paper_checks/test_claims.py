@@ -19,16 +19,16 @@ import pytest
 from pydantic import ValidationError
 from sympy import S, log
 
-from paper_checks.claims import claim as c
-from paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from paper_checks.claims.sources import Source, sources
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.cli.app import app
-from paper_checks.papers import registry
-from paper_checks.papers.registry import claims
-from paper_checks.routes.checks import GROWTH, awaits
+from depthlaw.paper_checks.claims import claim as c
+from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
+from depthlaw.paper_checks.claims.sources import Source, sources
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.cli.app import app
+from depthlaw.paper_checks.papers import registry
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes.checks import GROWTH, awaits
+from depthlaw.theory.symbols import L
 from tests import once
-from theory.symbols import L
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
@@ -202,19 +202,19 @@ WITHOUT_THEORY = """
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.startswith("theory.") and name not in allowed:
+        if name.startswith("depthlaw.theory.") and name not in allowed:
             raise ImportError(f"asked for {name}")
-allowed = {"theory.symbols", "theory.schemes", "theory.stack"}
+allowed = {"depthlaw.theory.symbols", "depthlaw.theory.schemes", "depthlaw.theory.stack"}
 sys.meta_path.insert(0, Refuse())
-import theory.stack
-del theory.stack.transfer
-from paper_checks.routes import second_meanfield  # it alone has the schemes, and these are data
+import depthlaw.theory.stack
+del depthlaw.theory.stack.transfer
+from depthlaw.paper_checks.routes import second_meanfield  # it alone has the schemes, and these are data
 for name in ("schemes", "stack"):
-    allowed.remove(f"theory.{name}")
-    del sys.modules[f"theory.{name}"]
-    delattr(theory, name)
-from paper_checks.claims.claim import Route, perform
-from paper_checks.papers.registry import claims, load_bearing
+    allowed.remove(f"depthlaw.theory.{name}")
+    del sys.modules[f"depthlaw.theory.{name}"]
+    delattr(depthlaw.theory, name)
+from depthlaw.paper_checks.claims.claim import Route, perform
+from depthlaw.paper_checks.papers.registry import claims, load_bearing
 has_all, known = sys.argv[1] == "all", {}
 def code(run):
     run = getattr(run, "func", run)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import sympy as sp
 
-from paper_checks.cli.tables import SHOWN_OPTIMIZERS
-from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.system.files import as_text, write_atomically
+from depthlaw.paper_checks.cli.tables import SHOWN_OPTIMIZERS
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
+from depthlaw.paper_checks.system.files import as_text, write_atomically
+from depthlaw.theory.schemes import SCHEMES
+from depthlaw.theory.symbols import L, l
 from tests import command
 from tests.command import options, told
-from theory.schemes import SCHEMES
-from theory.symbols import L, l
 
 LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
 PLACES = ("pre", "heads", "inner", "branch", "post", "final")

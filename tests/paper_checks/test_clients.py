@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from paper_checks.experiments import clients, kernel_kept
-from paper_checks.experiments.clients import CLIENTS, OPTIMIZERS, Case, collect, roles_of, split, updates
-from paper_checks.lowering.block import Block
-from sims.model import BRANCH_ROLES, Transformer
-from sims.records import record
-from sims.stats import estimate
+from depthlaw.paper_checks.experiments import clients, kernel_kept
+from depthlaw.paper_checks.experiments.clients import CLIENTS, OPTIMIZERS, Case, collect, roles_of, split, updates
+from depthlaw.paper_checks.lowering.block import Block
+from depthlaw.sims.model import BRANCH_ROLES, Transformer
+from depthlaw.sims.records import record
+from depthlaw.sims.stats import estimate
 
 LEVEL = 0.9999
 SMALL = {name: Case(client=client, init=client.inits[-1], num_layers=1, d_model=64) for name, client in CLIENTS.items()}

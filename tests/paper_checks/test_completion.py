@@ -14,23 +14,23 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from paper_checks import experiments
-from paper_checks.claims.sources import sources
-from paper_checks.cli import app, options
-from paper_checks.experiments.scale import SCALES
-from paper_checks.lowering import trials
-from paper_checks.pages.drawing import SUFFIXES
-from paper_checks.papers.registry import claims
-from sims import measure as sims_measure
-from sims.model import ACTIVATIONS as BUILT
-from sims.training import train as sims_train
+from depthlaw.paper_checks import experiments
+from depthlaw.paper_checks.claims.sources import sources
+from depthlaw.paper_checks.cli import app, options
+from depthlaw.paper_checks.experiments.scale import SCALES
+from depthlaw.paper_checks.lowering import trials
+from depthlaw.paper_checks.pages.drawing import SUFFIXES
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.sims import measure as sims_measure
+from depthlaw.sims.model import ACTIVATIONS as BUILT
+from depthlaw.sims.training import train as sims_train
+from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.optimizers import MIXED, OPTIMIZERS
+from depthlaw.theory.rules.selection import SELECTIONS
+from depthlaw.theory.schemes import SCHEMES
+from depthlaw.theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
+from depthlaw.theory.tables import SMALL_TABLES
 from tests.command import told
-from theory.moments import ACTIVATIONS
-from theory.optimizers import MIXED, OPTIMIZERS
-from theory.rules.selection import SELECTIONS
-from theory.schemes import SCHEMES
-from theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
-from theory.tables import SMALL_TABLES
 
 
 def completed(line: str) -> list[str]:
@@ -73,7 +73,7 @@ import typer
 typer_alone = time.process_time() - start
 os.environ.update(_DEPTHLAW_COMPLETE="complete_bash", COMP_WORDS="depthlaw explain ", COMP_CWORD="2")
 sys.argv = ["depthlaw"]
-from paper_checks.cli.app import main
+from depthlaw.paper_checks.cli.app import main
 try:
     main()
 except SystemExit:

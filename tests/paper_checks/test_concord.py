@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sympy import Rational, log, sqrt
 
-from paper_checks.claims.claim import Claim
-from paper_checks.claims.statements import Sublayer
-from paper_checks.papers.magneto.theorems import from_three
-from paper_checks.papers.registry import claims
-from paper_checks.verify.concord import TOPICS, Topic, agreements
-from theory.symbols import L, N, d, gains_in, gains_out, l
+from depthlaw.paper_checks.claims.claim import Claim
+from depthlaw.paper_checks.claims.statements import Sublayer
+from depthlaw.paper_checks.papers.magneto.theorems import from_three
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.verify.concord import TOPICS, Topic, agreements
+from depthlaw.theory.symbols import L, N, d, gains_in, gains_out, l
 
 COMPARED = {topic.name: topic for topic in TOPICS if topic.compare is not None}
 

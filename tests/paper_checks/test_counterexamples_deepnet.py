@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_checks.papers.deepnet.models import deepnet_scales
-from paper_checks.routes.intervals import exponent, interval
+from depthlaw.paper_checks.papers.deepnet.models import deepnet_scales
+from depthlaw.paper_checks.routes.intervals import exponent, interval
 from tests import realnet
 
 pytestmark = pytest.mark.slow

@@ -92,7 +92,7 @@ def test_S2_08_and_S2_13_networks_exceed_the_bound(
 @pytest.mark.parametrize(("scheme", "input_second"), [("pre-ln", 2.0), ("sub-ln", 1.0)])
 def test_S2_08_and_S2_13_condition_is_sharp(scheme: str, input_second: float) -> None:
     """Where S_L/(c + s_1) <= 1 + sum_k s_k/S_(k-1), every ratio v_l/w_l is safe; elsewhere a large v_1/w_1 is not."""
-    from theory.meanfield.update import predict
+    from depthlaw.theory.meanfield.update import predict
 
     for branches in ([1.0] * 4, [1.0] * 40, [1.0, 4.0, 16.0], [40.0, 2.0, 1.0], [9.0, 30.0, 200.0, 900.0]):
         totals = list(accumulate(branches))
@@ -198,7 +198,7 @@ def encoder_decoder_updates(decoder: Sequence[float], encoder: Sequence[float], 
 def test_S2_18_networks_exceed_the_bound_as_the_exact_update_says() -> None:
     """The bound is exceeded whether the first or the second of each three is the cross-attention; 1.1255 as 1/d -> 0
     is the exact update that the claim's counterexample states."""
-    from paper_checks.papers.magneto.encoder_decoder import exact_update
+    from depthlaw.paper_checks.papers.magneto.encoder_decoder import exact_update
 
     decoder, encoder = ([4.0**i for i in range(length)] for length in (6, 4))
     couplings = [printed_coupling_sub(decoder, residue) for residue in (1, 2)]

@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from paper_checks.routes.intervals import interval
+from depthlaw.paper_checks.routes.intervals import interval
 
 pytestmark = pytest.mark.slow
 

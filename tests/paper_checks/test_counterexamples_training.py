@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from paper_checks.experiments import experiment
-from paper_checks.experiments.stable_rates import LAYERS, gpt
-from paper_checks.lowering.trials import Trial
-from sims.training.train import TrainResult, train
+from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.stable_rates import LAYERS, gpt
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.sims.training.train import TrainResult, train
 
 pytestmark = pytest.mark.slow
 

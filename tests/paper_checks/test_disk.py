@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paper_checks.system.places import ROOT
+from depthlaw.paper_checks.system.places import ROOT
 
 REFUSED = {
     "checkpoint, full": "; make room, and the same command goes on with the runs that are not kept",

@@ -14,8 +14,8 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
-from paper_checks.pages import training, transformers, why_figure
-from paper_checks.pages.drawing import (
+from depthlaw.paper_checks.pages import training, transformers, why_figure
+from depthlaw.paper_checks.pages.drawing import (
     COLOURS,
     SUFFIXES,
     Curve,

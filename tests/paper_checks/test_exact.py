@@ -10,15 +10,21 @@ from itertools import product
 import pytest
 from sympy import Rational, S, Sum, log, sqrt
 
-from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED, same_sums
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.update_bounds import LETTERS
+from depthlaw.paper_checks.papers.magneto.theorems import (
+    PRE_BOUND,
+    PRE_FACTORISED,
+    SUB_BOUND,
+    SUB_FACTORISED,
+    same_sums,
+)
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.update_bounds import LETTERS
+from depthlaw.theory.meanfield.update import predict
+from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.schemes import SCHEMES, Scheme
+from depthlaw.theory.stack import PERI, Stack
+from depthlaw.theory.symbols import L, N, gains_in, gains_out, k, l
 from tests.scalarnet import ELSEWHERE
-from theory.meanfield.update import predict
-from theory.moments import ACTIVATIONS
-from theory.schemes import SCHEMES, Scheme
-from theory.stack import PERI, Stack
-from theory.symbols import L, N, gains_in, gains_out, k, l
 
 v, w = gains_out, gains_in
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from paper_checks.experiments import NAMES, base, experiment, own_row
-from paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
-from paper_checks.experiments.scale import SCALES
-from paper_checks.lowering.trials import Trial
-from paper_checks.routes.questions import QUESTIONS
-from paper_checks.system import places
-from sims.training import store, sweep
-from sims.training.store import Row, Store
+from depthlaw.paper_checks.experiments import NAMES, base, experiment, own_row
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
+from depthlaw.paper_checks.experiments.scale import SCALES
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.routes.questions import QUESTIONS
+from depthlaw.paper_checks.system import places
+from depthlaw.sims.training import store, sweep
+from depthlaw.sims.training.store import Row, Store
 from tests.command import depthlaw, document, refusal, told
 from tests.paper_checks import made_runs
 

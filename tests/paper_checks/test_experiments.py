@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paper_checks.experiments import NAMES, base, experiment
-from paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Plan, run
-from paper_checks.experiments.scale import LARGE, SMALL
-from paper_checks.experiments.warmup import EDGE, EDGE_SEEDS, SAME_SUM, warmed
-from paper_checks.lowering.trials import Trial
-from sims.cluster import Workers
-from sims.training import store, sweep
-from sims.training.planning import seeds_for_shares
-from sims.training.store import Store
+from depthlaw.paper_checks.experiments import NAMES, base, experiment
+from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Plan, run
+from depthlaw.paper_checks.experiments.scale import LARGE, SMALL
+from depthlaw.paper_checks.experiments.warmup import EDGE, EDGE_SEEDS, SAME_SUM, warmed
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.sims.cluster import Workers
+from depthlaw.sims.training import store, sweep
+from depthlaw.sims.training.planning import seeds_for_shares
+from depthlaw.sims.training.store import Store
 from tests.paper_checks import made_runs
 
 GRID = tuple(2.0**-k for k in range(6, -1, -1))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from paper_checks.cli.explain import TOLD, answer, details
-from paper_checks.papers.registry import claims
-from paper_checks.verify import answers
-from paper_checks.verify import document as engine
-from paper_checks.verify.findings import findings
+from depthlaw.paper_checks.cli.explain import TOLD, answer, details
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.verify import answers
+from depthlaw.paper_checks.verify import document as engine
+from depthlaw.paper_checks.verify.findings import findings
 from tests.command import depthlaw, told
 from tests.once import claim, quick_claim
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sympy import Rational
 
-from paper_checks.claims.claim import Finding, Number, Verdict, number
-from paper_checks.papers.registry import claims
-from paper_checks.verify.findings import claims_with_findings, finding_of, findings
+from depthlaw.paper_checks.claims.claim import Finding, Number, Verdict, number
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.verify.findings import claims_with_findings, finding_of, findings
 from tests.once import claim
 
 _NAMES = re.compile(r"\b(?:Theorem|Lemma) \d+\.\d+")

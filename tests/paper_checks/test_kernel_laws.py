@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from paper_checks.experiments import best_rates, experiment, kernel_kept, kernel_laws, stable_rates
-from paper_checks.experiments.kernel_kept import DIGITS, Number, Question, ask, collect, stored, write
-from paper_checks.experiments.kernel_laws import (
+from depthlaw.paper_checks.experiments import best_rates, experiment, kernel_kept, kernel_laws, stable_rates
+from depthlaw.paper_checks.experiments.kernel_kept import DIGITS, Number, Question, ask, collect, stored, write
+from depthlaw.paper_checks.experiments.kernel_laws import (
     KEPT_SCHEMES,
     LAWS,
     LENGTHS,
@@ -31,14 +31,14 @@ from paper_checks.experiments.kernel_laws import (
     training_network,
     training_update,
 )
-from paper_checks.experiments.scale import SMALL
-from paper_checks.experiments.stable_rates import gpt
-from paper_checks.experiments.sweeps import OPTIMIZERS
-from paper_checks.lowering.networks import Network
-from paper_checks.system.places import TRAINING_RECORDS
-from sims.training.data import DataConfig, load
-from sims.training.store import read as read_rows
-from theory.schemes import scheme
+from depthlaw.paper_checks.experiments.scale import SMALL
+from depthlaw.paper_checks.experiments.stable_rates import gpt
+from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.system.places import TRAINING_RECORDS
+from depthlaw.sims.training.data import DataConfig, load
+from depthlaw.sims.training.store import read as read_rows
+from depthlaw.theory.schemes import scheme
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_an_unreadable_file_is_refused_in_one_line(
     monkeypatch.setattr(kernel_laws, "LAWS", path)
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    with pytest.raises(LookupError, match=r"kernel-laws\.json.*: python -m paper_checks\.experiments") as error:
+    with pytest.raises(LookupError, match=r"kernel-laws\.json.*: python -m depthlaw\.\S+\.kernel_laws") as error:
         law("post-ln", "sgd")
     assert "\n" not in str(error.value)
 

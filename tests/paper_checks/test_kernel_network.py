@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from paper_checks.lowering import kernel_network
-from paper_checks.lowering.lower import KINDS, lower_encoder_decoder, lower_transformer
-from sims.model import ModelConfig, SublayerConfig
-from sims.update import Task
-from theory.kernel import predict
-from theory.kernel.setting import Heads
-from theory.schemes import SCHEMES
+from depthlaw.paper_checks.lowering import kernel_network
+from depthlaw.paper_checks.lowering.lower import KINDS, lower_encoder_decoder, lower_transformer
+from depthlaw.sims.model import ModelConfig, SublayerConfig
+from depthlaw.sims.update import Task
+from depthlaw.theory.kernel import predict
+from depthlaw.theory.kernel.setting import Heads
+from depthlaw.theory.schemes import SCHEMES
 
 SHAPE: dict[str, Any] = {"norm_kind": "rmsnorm", "activation": "gelu", "ffn_ratio": 3, "has_affine": True}
 CONFIGS: dict[str, ModelConfig] = {

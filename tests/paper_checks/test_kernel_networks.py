@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from paper_checks.lowering.kernel_network import as_inputs, as_transformer
-from sims.measure import Question, run
-from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
-from sims.update import Task
+from depthlaw.paper_checks.lowering.kernel_network import as_inputs, as_transformer
+from depthlaw.sims.measure import Question, run
+from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
+from depthlaw.sims.update import Task
+from depthlaw.theory.kernel.predict import REPLICATES, KernelUpdate, predict_kernel, unit_power
+from depthlaw.theory.kernel.update import MATRICES
 from tests.once import once
-from theory.kernel.predict import REPLICATES, KernelUpdate, predict_kernel, unit_power
-from theory.kernel.update import MATRICES
 
 FAMILY_ERROR = 1e-3
 NUM_COMPARISONS = 600

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from sympy import Expr, Rational, S, log
 
-from paper_checks.claims.claim import Evidence, Mutant, Part, Verdict, judge_part, judge_quickly, perform
-from paper_checks.claims.statements import Growth
-from paper_checks.experiments import kernel_laws
-from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
-from paper_checks.routes.kernel import (
+from depthlaw.paper_checks.claims.claim import Evidence, Mutant, Part, Verdict, judge_part, judge_quickly, perform
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.experiments import kernel_laws
+from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
+from depthlaw.paper_checks.routes.kernel import (
     BY_ROLE,
     DEEP,
     FIRST,
@@ -35,7 +35,7 @@ from paper_checks.routes.kernel import (
     rise_exponent,
     roles_beside,
 )
-from theory.symbols import L
+from depthlaw.theory.symbols import L
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 FROM_FIRST = tuple(n for n in LENGTHS if n >= FIRST)

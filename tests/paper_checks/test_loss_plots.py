@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages import loss_plots
-from sims.training.train import TrainResult
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.pages import loss_plots
+from depthlaw.sims.training.train import TrainResult
 from tests.paper_checks import made_runs
 
 

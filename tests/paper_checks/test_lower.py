@@ -12,21 +12,21 @@ import pytest
 import torch
 from sympy import Integer, Rational
 
-from paper_checks.lowering import lower
-from paper_checks.lowering.lower import (
+from depthlaw.paper_checks.lowering import lower
+from depthlaw.paper_checks.lowering.lower import (
     branch_second,
     has_encoder_decoder,
     lower_encoder_decoder,
     lower_ffn,
     lower_transformer,
 )
-from sims.model import ModelConfig, SublayerConfig, Transformer
-from sims.stats import estimate
+from depthlaw.sims.model import ModelConfig, SublayerConfig, Transformer
+from depthlaw.sims.stats import estimate
+from depthlaw.theory.optimizers import OPTIMIZERS
+from depthlaw.theory.schemes import SCHEMES, Scheme, custom_scheme, scheme
+from depthlaw.theory.stack import SublayerKind
 from tests import realnet
 from tests.scalarnet import ELSEWHERE
-from theory.optimizers import OPTIMIZERS
-from theory.schemes import SCHEMES, Scheme, custom_scheme, scheme
-from theory.stack import SublayerKind
 
 D = 8
 LENGTHS = (2, 3, 8, 25)

@@ -9,16 +9,16 @@ from itertools import pairwise
 import pytest
 from sympy import S
 
-from paper_checks.claims.statements import Growth
-from paper_checks.papers.magneto.explosion import in_the_limit
-from paper_checks.papers.magneto.goal import _alternating_update
-from paper_checks.routes import second_meanfield
-from paper_checks.routes.algebra import rational_gains
-from paper_checks.routes.gelu_growth import _log_update
-from paper_checks.routes.intervals import Interval, interval
-from sims.measure import Question, collect
-from sims.model import ModelConfig, alternating
-from sims.update import Task
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.papers.magneto.explosion import in_the_limit
+from depthlaw.paper_checks.papers.magneto.goal import _alternating_update
+from depthlaw.paper_checks.routes import second_meanfield
+from depthlaw.paper_checks.routes.algebra import rational_gains
+from depthlaw.paper_checks.routes.gelu_growth import _log_update
+from depthlaw.paper_checks.routes.intervals import Interval, interval
+from depthlaw.sims.measure import Question, collect
+from depthlaw.sims.model import ModelConfig, alternating
+from depthlaw.sims.update import Task
 
 
 @pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper_checks.pages import plots
-from paper_checks.pages.drawing import Drawing
-from sims import measure as sims_measure
+from depthlaw.paper_checks.pages import plots
+from depthlaw.paper_checks.pages.drawing import Drawing
+from depthlaw.sims import measure as sims_measure
 from tests.command import document, refusal, told
 
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
@@ -161,7 +161,7 @@ def test_people_read_in_80_columns(options: str) -> None:
 
 def test_what_rounding_decides_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to the command that it does: what it decides in truth is another on another processor."""
-    monkeypatch.setattr("sims.measure.rounding", lambda *_: {"adam/update": 0.5, "adam/q": 0.25})
+    monkeypatch.setattr("depthlaw.sims.measure.rounding", lambda *_: {"adam/update": 0.5, "adam/q": 0.25})
     found = " ".join(printed(f"{TOKENS} --roles").split())
     for words in ("update is left out. Noise of one unit", "q is left out. Noise of one unit", "No exponent: "):
         assert words in found

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from paper_checks.experiments.sweeps import SWEEPS
-from paper_checks.lowering.networks import Network
-from paper_checks.pages.measured import PAGE, Index, Line, lines, page
-from paper_checks.system.places import RECORDS
-from sims.records import record
-from theory.schemes import scheme
+from depthlaw.paper_checks.experiments.sweeps import SWEEPS
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.pages.measured import PAGE, Index, Line, lines, page
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims.records import record
+from depthlaw.theory.schemes import scheme
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from paper_checks.lowering import measured_rows
-from paper_checks.lowering.measuring import Extras, Kept, measure
-from paper_checks.lowering.networks import Network
-from sims import measure as sims_measure
-from sims.records import record
-from sims.records.record import Divergence, Found
-from theory.schemes import custom_scheme, scheme
+from depthlaw.paper_checks.lowering import measured_rows
+from depthlaw.paper_checks.lowering.measuring import Extras, Kept, measure
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.sims import measure as sims_measure
+from depthlaw.sims.records import record
+from depthlaw.sims.records.record import Divergence, Found
+from depthlaw.theory.schemes import custom_scheme, scheme
 
 NONE = Kept(None)
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 from sympy import IndexedBase, Rational, Sum, Symbol, log, sqrt
 
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.notation.expressions import latex
-from paper_checks.notation.mathml import NoMathError, mathml
-from paper_checks.notation.signs import html, signs
-from paper_checks.papers.registry import claims
-from paper_checks.report import typeset
-from theory.symbols import L, N, l
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.notation.expressions import latex
+from depthlaw.paper_checks.notation.mathml import NoMathError, mathml
+from depthlaw.paper_checks.notation.signs import html, signs
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.report import typeset
+from depthlaw.theory.symbols import L, N, l
 
 alpha, v, w = Symbol("alpha", positive=True), IndexedBase("v"), IndexedBase("w")
 

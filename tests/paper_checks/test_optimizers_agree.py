@@ -11,12 +11,12 @@ import torch
 from sympy import Matrix, Rational, Symbol, sqrt
 from torch import Tensor
 
-from sims.optim import MIXED as MIXED_NAME
-from sims.optim import NORMALISATION, RMSPROP_SMOOTHING, first_step
-from sims.optim import OPTIMIZERS as ALL
-from theory.optimizers import MATCHED, MIXED, Functional, beta2
-from theory.optimizers import OPTIMIZERS as DERIVED
-from theory.symbols import eta
+from depthlaw.sims.optim import MIXED as MIXED_NAME
+from depthlaw.sims.optim import NORMALISATION, RMSPROP_SMOOTHING, first_step
+from depthlaw.sims.optim import OPTIMIZERS as ALL
+from depthlaw.theory.optimizers import MATCHED, MIXED, Functional, beta2
+from depthlaw.theory.optimizers import OPTIMIZERS as DERIVED
+from depthlaw.theory.symbols import eta
 
 SHAPES = ((2, 2), (1, 3), (3, 1), (3, 2))
 OPTIMIZERS = tuple(DERIVED)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from paper_checks.pages import plots
-from paper_checks.pages.plots import Shown
+from depthlaw.paper_checks.pages import plots
+from depthlaw.paper_checks.pages.plots import Shown
 
 
 def row(length: int, predicted: float | None, measured: float | None, half: float | None = None) -> dict[str, Any]:

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paper_checks.cli.predict import MOST_TOKENS, NO_ORDER
-from paper_checks.lowering import kernel_network, predicted_rows
-from paper_checks.lowering.lower import lower_transformer
-from paper_checks.pages import plots
-from paper_checks.pages.drawing import Drawing, save
-from sims.model import BRANCH_ROLES, OTHER_ROLES
-from sims.optim import NORMALISATION
+from depthlaw.paper_checks.cli.predict import MOST_TOKENS, NO_ORDER
+from depthlaw.paper_checks.lowering import kernel_network, predicted_rows
+from depthlaw.paper_checks.lowering.lower import lower_transformer
+from depthlaw.paper_checks.pages import plots
+from depthlaw.paper_checks.pages.drawing import Drawing, save
+from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
+from depthlaw.sims.optim import NORMALISATION
+from depthlaw.theory.kernel import setting
+from depthlaw.theory.kernel.predict import Inputs, predict_kernel
 from tests.command import depthlaw, document, told
-from theory.kernel import setting
-from theory.kernel.predict import Inputs, predict_kernel
 
 pytestmark = pytest.mark.usefixtures("kernel_once")
 ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks.claims.sources import sources
-from paper_checks.papers.registry import claims
+from depthlaw.paper_checks.claims.sources import sources
+from depthlaw.paper_checks.papers.registry import claims
 
 FOLDER = os.environ.get("DEPTHLAW_SOURCES")
 PINNED = [key for key, source in sources().items() if source.file is not None]

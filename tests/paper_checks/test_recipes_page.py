@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from paper_checks.experiments import clients, kernel_kept
-from paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, of_recipes
-from paper_checks.pages import recipes
-from paper_checks.pages.drawing import svg
-from paper_checks.recipes.catalogue import RECIPES
-from paper_checks.system.places import ROOT
-from sims.records import record
+from depthlaw.paper_checks.experiments import clients, kernel_kept
+from depthlaw.paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, of_recipes
+from depthlaw.paper_checks.pages import recipes
+from depthlaw.paper_checks.pages.drawing import svg
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
+from depthlaw.paper_checks.system.places import ROOT
+from depthlaw.sims.records import record
 from tests.near import is_same_picture
 
 

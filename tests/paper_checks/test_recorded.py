@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import t as student
 from sympy import Expr, Rational, S, log
 
-from paper_checks.claims.claim import Evidence, Verdict, perform
-from paper_checks.claims.statements import Growth
-from paper_checks.lowering.networks import Network
-from paper_checks.routes import recorded_stacks
-from paper_checks.routes.recorded_stacks import (
+from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.routes import recorded_stacks
+from depthlaw.paper_checks.routes.recorded_stacks import (
     LENGTHS,
     PATH,
     WIDTHS,
@@ -25,9 +25,9 @@ from paper_checks.routes.recorded_stacks import (
     exponent,
     growth,
 )
-from sims.records import record
-from theory.schemes import scheme
-from theory.symbols import L
+from depthlaw.sims.records import record
+from depthlaw.theory.schemes import scheme
+from depthlaw.theory.symbols import L
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from paper_checks.experiments import clients
-from paper_checks.experiments.sweeps import SWEEPS
-from paper_checks.papers.deepnet.runs import DEPTHS, PLANS, Plan, add, encoder_decoders, record, recorded
-from paper_checks.routes.intervals import exponent, interval
-from paper_checks.system.places import RECORDS as FOLDER
-from sims.records.record import find, read
+from depthlaw.paper_checks.experiments import clients
+from depthlaw.paper_checks.experiments.sweeps import SWEEPS
+from depthlaw.paper_checks.papers.deepnet.runs import DEPTHS, PLANS, Plan, add, encoder_decoders, record, recorded
+from depthlaw.paper_checks.routes.intervals import exponent, interval
+from depthlaw.paper_checks.system.places import RECORDS as FOLDER
+from depthlaw.sims.records.record import find, read
 
 
 def test_what_is_missing_is_added_behind_and_nothing_changes(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from paper_checks.cli.options import BadInputError, count, counts, fraction, gains, power_law, refusing
-from paper_checks.system import places
+from depthlaw.paper_checks.cli.options import BadInputError, count, counts, fraction, gains, power_law, refusing
+from depthlaw.paper_checks.system import places
 from tests.command import DEPTHLAW, depthlaw, document, refusal
 
 STACK = "--scheme pre-ln --optimizer sgd"
@@ -137,17 +137,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GARBAGE", "DIARY.png"):
         (folder / name).write_text("garbage\n", encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("paper_checks.lowering.advice.TRAINING_RECORDS", tmp_path)  # first: its import has the real one
+    monkeypatch.setattr(
+        "depthlaw.paper_checks.lowering.advice.TRAINING_RECORDS", tmp_path
+    )  # first: its import has the real one
     monkeypatch.setattr(places, "RECORDS", tmp_path)
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("sims.ensemble.available_bytes", lambda device: 2**33)
-    monkeypatch.setattr("sims.cluster.CONNECT", 0.2)
+    monkeypatch.setattr("depthlaw.sims.ensemble.available_bytes", lambda device: 2**33)
+    monkeypatch.setattr("depthlaw.sims.cluster.CONNECT", 0.2)
     for work in (
-        "sims.measure._measure",
-        "sims.training.sweep.pool",
-        "paper_checks.lowering.trials.execute",
-        "paper_checks.verify.document.verify",
+        "depthlaw.sims.measure._measure",
+        "depthlaw.sims.training.sweep.pool",
+        "depthlaw.paper_checks.lowering.trials.execute",
+        "depthlaw.paper_checks.verify.document.verify",
     ):
         monkeypatch.setattr(work, never)
     return folder
@@ -180,7 +182,7 @@ def test_refusals_wait_for_no_import() -> None:
     lines = [line for line, said in REFUSED.items() if line.startswith("predict") and said not in LATER]
     code = f"""
 import sys
-from paper_checks.cli.app import main
+from depthlaw.paper_checks.cli.app import main
 for line in {lines!r}:
     sys.argv = ["depthlaw", *line.split()]
     try:
@@ -220,7 +222,7 @@ def test_what_memory_has_no_room_for_and_no_other_error(error: Exception, monkey
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("sims.measure._measure", broken)
+    monkeypatch.setattr("depthlaw.sims.measure._measure", broken)
     asked = ("measure", *STACK.split(), *KEPT.split())
     if str(error) == "a bug":
         with pytest.raises(RuntimeError, match="a bug"):
@@ -236,7 +238,7 @@ def test_a_record_that_cannot_be_and_one_that_was_cut_off(tmp_path: Path, monkey
     result = depthlaw(*asked, "--json", "--record", path)
     assert json.loads(result.stdout)["rows"][0]["measured"] > 0
     assert result.stderr == "depthlaw: it.jsonl, line 1 is cut off: its run is left out\n"
-    monkeypatch.setattr("paper_checks.lowering.measuring.LOCAL", path / "local.jsonl")
+    monkeypatch.setattr("depthlaw.paper_checks.lowering.measuring.LOCAL", path / "local.jsonl")
     assert "cannot be written: give --record FILE, or --no-keep" in refusal(*asked)
 
 

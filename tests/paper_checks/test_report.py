@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from markupsafe import Markup, escape
 
-from paper_checks.claims.claim import Verdict
-from paper_checks.experiments.kernel_laws import law
-from paper_checks.pages import scheme_figures, why_figure
-from paper_checks.papers.registry import claims
-from paper_checks.report import figures, folder, site, training, typeset, views
-from paper_checks.report.graph import NODE
-from paper_checks.report.model import parse
-from paper_checks.verify import document as engine
-from paper_checks.verify.findings import claims_with_findings
+from depthlaw.paper_checks.claims.claim import Verdict
+from depthlaw.paper_checks.experiments.kernel_laws import law
+from depthlaw.paper_checks.pages import scheme_figures, why_figure
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.report import figures, folder, site, training, typeset, views
+from depthlaw.paper_checks.report.graph import NODE
+from depthlaw.paper_checks.report.model import parse
+from depthlaw.paper_checks.verify import document as engine
+from depthlaw.paper_checks.verify.findings import claims_with_findings
 from tests import once
 from tests.command import depthlaw, refusal
 from tests.paper_checks.report_pages import SOME, STATIC, document_of, faults, made, read, unchecked

@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from paper_checks.claims.claim import Claim
-from paper_checks.claims.statements import Growth
-from paper_checks.experiments.kernel_kept import read
-from paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
-from paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
-from paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
-from paper_checks.lowering.networks import Network
-from paper_checks.pages import scheme_figures
-from paper_checks.pages.transformers import LAYERS, WIDE
-from paper_checks.papers.registry import claims
-from paper_checks.report import figures
-from paper_checks.report.figures import OF_EXPERIMENT, for_claim, of_training, training_names
-from paper_checks.routes.kernel import InTransformer
-from paper_checks.system.places import FIGURES, RECORDS
+from depthlaw.paper_checks.claims.claim import Claim
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.experiments.kernel_kept import read
+from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
+from depthlaw.paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
+from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.pages import scheme_figures
+from depthlaw.paper_checks.pages.transformers import LAYERS, WIDE
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.report import figures
+from depthlaw.paper_checks.report.figures import OF_EXPERIMENT, for_claim, of_training, training_names
+from depthlaw.paper_checks.routes.kernel import InTransformer
+from depthlaw.paper_checks.system.places import FIGURES, RECORDS
+from depthlaw.theory.meanfield.update import predict
+from depthlaw.theory.schemes import SCHEMES, scheme
+from depthlaw.theory.symbols import L
 from tests.paper_checks.report_pages import DRAWN, ORDERED, figures_of
-from theory.meanfield.update import predict
-from theory.schemes import SCHEMES, scheme
-from theory.symbols import L
 
 UPDATE = "update"
 VARIABLES = {"--ink", "--muted", "--line", "--paper", "--panel", "--accent", *(f"--c{i}" for i in range(1, 9))}

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from paper_checks.claims.claim import Verdict, examine
-from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, TABLES, VISION, VL, ZERO_SHOT
-from paper_checks.routes.parameter_counts import Count, counted
-from paper_checks.routes.result_tables import Table, Wins, best, wins
+from depthlaw.paper_checks.claims.claim import Verdict, examine
+from depthlaw.paper_checks.papers.magneto.experiments import (
+    FOUR_SHOT,
+    GLUE,
+    OPUS,
+    SPEECH,
+    TABLES,
+    VISION,
+    VL,
+    ZERO_SHOT,
+)
+from depthlaw.paper_checks.routes.parameter_counts import Count, counted
+from depthlaw.paper_checks.routes.result_tables import Table, Wins, best, wins
 
 # Down the columns, a star for bold, a bar between blocks: typed from the slides apart from the rows of the claims.
 COLUMNS: dict[str, tuple[Table, dict[str, str]]] = {

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from paper_checks import experiments
-from paper_checks.lowering import rule_document as command
-from paper_checks.lowering import rule_roles
-from paper_checks.lowering.advice import known_as
-from paper_checks.lowering.networks import Network
-from paper_checks.lowering.predicted_rows import percent
-from paper_checks.lowering.rule_roles import (
+from depthlaw.paper_checks import experiments
+from depthlaw.paper_checks.lowering import rule_document as command
+from depthlaw.paper_checks.lowering import rule_roles
+from depthlaw.paper_checks.lowering.advice import known_as
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.lowering.predicted_rows import percent
+from depthlaw.paper_checks.lowering.rule_roles import (
     BESIDE,
     FLAT,
     beside,
@@ -23,15 +23,15 @@ from paper_checks.lowering.rule_roles import (
     predict_command,
     trained_under,
 )
-from paper_checks.lowering.rule_snippet import snippet
-from paper_checks.pages.transformers import FLAT as FLAT_IN_TRANSFORMERS
-from paper_checks.pages.transformers import MATTERS
-from sims.model import ModelConfig, Transformer, alternating
+from depthlaw.paper_checks.lowering.rule_snippet import snippet
+from depthlaw.paper_checks.pages.transformers import FLAT as FLAT_IN_TRANSFORMERS
+from depthlaw.paper_checks.pages.transformers import MATTERS
+from depthlaw.sims.model import ModelConfig, Transformer, alternating
+from depthlaw.theory.rules.check import rule_scheme
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.schemes import SCHEMES
+from depthlaw.theory.symbols import L, M
 from tests.command import document, options, told
-from theory.rules.check import rule_scheme
-from theory.rules.solve import solve_rule
-from theory.schemes import SCHEMES
-from theory.symbols import L, M
 
 D_MODEL = "1024"
 RULE = ("q", "k", "v", "out", "fc1", "fc2")

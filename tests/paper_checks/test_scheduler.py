@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from paper_checks.audit.builders import Sent, load_there, named
-from paper_checks.lowering import measuring
-from paper_checks.system.places import ROOT
-from sims.cluster import Cluster, LostClusterError
-from sims.records import record
-from sims.training import sweep
+from depthlaw.paper_checks.audit.builders import Sent, load_there, named
+from depthlaw.paper_checks.lowering import measuring
+from depthlaw.paper_checks.system.places import ROOT
+from depthlaw.sims.cluster import Cluster, LostClusterError
+from depthlaw.sims.records import record
+from depthlaw.sims.training import sweep
 from tests.command import DEPTHLAW, depthlaw, document, refusal
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 

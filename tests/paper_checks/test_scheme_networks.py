@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paper_checks.lowering.block import Block
-from paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
-from paper_checks.lowering.networks import Network
-from sims.measure import Question, run
-from sims.model import Transformer
-from sims.stats import estimate, ratio_to_exact
-from sims.update import Task
-from theory.schemes import scheme
+from depthlaw.paper_checks.lowering.block import Block
+from depthlaw.paper_checks.lowering.lower import lower_encoder_decoder, lower_ffn, lower_transformer
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.sims.measure import Question, run
+from depthlaw.sims.model import Transformer
+from depthlaw.sims.stats import estimate, ratio_to_exact
+from depthlaw.sims.update import Task
+from depthlaw.theory.schemes import scheme
 
 NEW = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
 WIDTH, LENGTH, SEEDS = 128, 8, 64

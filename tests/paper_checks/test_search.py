@@ -6,8 +6,8 @@ import pytest
 import z3
 from hypothesis import strategies as st
 
-from paper_checks.claims.claim import any_counterexample
-from paper_checks.routes.search import prove, search
+from depthlaw.paper_checks.claims.claim import any_counterexample
+from depthlaw.paper_checks.routes.search import prove, search
 
 WHOLE = st.integers(min_value=0, max_value=1000)
 

@@ -37,7 +37,7 @@ if __name__ == "__main__":
                     os.killpg(0, signal.SIGINT)
     sys.meta_path.insert(0, At())
     {patch}
-    from paper_checks.cli.app import main
+    from depthlaw.paper_checks.cli.app import main
     main()
 elif {moment!r} == "worker":
     import os, signal
@@ -46,9 +46,9 @@ elif {moment!r} == "worker":
 CORES = "os.cpu_count = lambda: 4"
 """On two cores ``verify --quick`` has no workers."""
 BUSY = """
-    from paper_checks.system import stopping  # first, as in the command
-    from paper_checks.system import processes
-    from paper_checks.verify import document
+    from depthlaw.paper_checks.system import stopping  # first, as in the command
+    from depthlaw.paper_checks.system import processes
+    from depthlaw.paper_checks.verify import document
     import time
     def busy(ids, *, progress, **_):
         with processes.Workers(1) as workers:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks.experiments.sweeps import HEAD_SIZE, KEPT_SCHEMES, SWEEPS, Sweep, collect
-from paper_checks.lowering.measuring import Kept, measure
-from paper_checks.lowering.networks import FFN, Network
-from paper_checks.system.places import RECORDS
-from sims import stats
-from sims.ensemble import MOST, bytes_of_member
-from sims.records import record
-from theory.schemes import scheme
+from depthlaw.paper_checks.experiments.sweeps import HEAD_SIZE, KEPT_SCHEMES, SWEEPS, Sweep, collect
+from depthlaw.paper_checks.lowering.measuring import Kept, measure
+from depthlaw.paper_checks.lowering.networks import FFN, Network
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims import stats
+from depthlaw.sims.ensemble import MOST, bytes_of_member
+from depthlaw.sims.records import record
+from depthlaw.theory.schemes import scheme
 
 GPU_BYTES = MOST * 139 * 2**30
 """What one network may take of the GPU that the lane is planned for."""

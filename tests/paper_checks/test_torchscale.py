@@ -18,11 +18,11 @@ import torch
 from sympy import lambdify
 from torch import nn
 
-from paper_checks.experiments.bench import standing_in
-from paper_checks.papers.magneto.sublayers import SCALED, STEPS, UNSCALED, VERSION
-from paper_checks.papers.magneto.theorems import GAMMAS
-from sims.model import ModelConfig, Transformer, alternating, decoder_layers
-from theory.symbols import M, N
+from depthlaw.paper_checks.experiments.bench import standing_in
+from depthlaw.paper_checks.papers.magneto.sublayers import SCALED, STEPS, UNSCALED, VERSION
+from depthlaw.paper_checks.papers.magneto.theorems import GAMMAS
+from depthlaw.sims.model import ModelConfig, Transformer, alternating, decoder_layers
+from depthlaw.theory.symbols import M, N
 
 D, HEADS, RATIO, EPS = 24, 3, 2, 1e-5
 ROLES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "out", "fc1": "fc1", "fc2": "fc2"}

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from paper_checks.lowering import trials
-from paper_checks.pages import loss_plots
-from sims import ensemble
-from sims.stats import estimate
-from sims.training import sweep
-from sims.training.outcomes import share
-from sims.training.sweep import EndsSweepError
-from sims.training.train import TrainResult
+from depthlaw.paper_checks.lowering import trials
+from depthlaw.paper_checks.pages import loss_plots
+from depthlaw.sims import ensemble
+from depthlaw.sims.stats import estimate
+from depthlaw.sims.training import sweep
+from depthlaw.sims.training.outcomes import share
+from depthlaw.sims.training.sweep import EndsSweepError
+from depthlaw.sims.training.train import TrainResult
 from tests import command as command_line
 
 SMALL = "--width 8 --steps 3 --tokens 8 --batch 2 --evaluate-every 1 --measure-at 2,3"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from psutil import Process
 
-from paper_checks.cli import app
-from paper_checks.cli.plan import Machines
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages.large_models import NODES, Model, largest_batch, models
-from sims.training.data import load
-from sims.training.plan import NODE, memory_of_training
-from sims.training.sharded import LOST
+from depthlaw.paper_checks.cli import app
+from depthlaw.paper_checks.cli.plan import Machines
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.pages.large_models import NODES, Model, largest_batch, models
+from depthlaw.sims.training.data import load
+from depthlaw.sims.training.plan import NODE, memory_of_training
+from depthlaw.sims.training.sharded import LOST
 from tests.command import DEPTHLAW, document, refusal, told
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,7 +158,7 @@ def test_torchrun_cuts_each_run_and_answers_once(tmp_path: Path) -> None:
 
 
 def test_under_torchrun_there_are_no_other_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from paper_checks.cli.train import Place
+    from depthlaw.paper_checks.cli.train import Place
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     with pytest.raises(ValueError, match="under torchrun --workers and --scheduler have no place"):

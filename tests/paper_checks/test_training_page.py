@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from paper_checks.experiments.base import PILOT_SEEDS, Book
-from paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-from paper_checks.experiments.stable_rates import GRID, LAYERS
-from paper_checks.experiments.warmup import plain
-from paper_checks.lowering.trials import Trial
-from paper_checks.pages import training
-from paper_checks.pages.drawing import svg
-from paper_checks.pages.training import Record, drawings, stable_rates, summary, warmup
-from paper_checks.system import places
-from paper_checks.system.places import FIGURES
+from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
+from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
+from depthlaw.paper_checks.experiments.stable_rates import GRID, LAYERS
+from depthlaw.paper_checks.experiments.warmup import plain
+from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.paper_checks.pages import training
+from depthlaw.paper_checks.pages.drawing import svg
+from depthlaw.paper_checks.pages.training import Record, drawings, stable_rates, summary, warmup
+from depthlaw.paper_checks.system import places
+from depthlaw.paper_checks.system.places import FIGURES
 from tests.near import is_same_picture
 from tests.paper_checks import made_runs
 from tests.paper_checks.made_runs import UPDATES, changed, update

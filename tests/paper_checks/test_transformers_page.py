@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from paper_checks.experiments.kernel_kept import Number
-from paper_checks.experiments.kernel_laws import LENGTHS, Law
-from paper_checks.lowering.networks import Network
-from paper_checks.pages import transformers
-from paper_checks.pages.drawing import svg
-from paper_checks.pages.transformers import (
+from depthlaw.paper_checks.experiments.kernel_kept import Number
+from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law
+from depthlaw.paper_checks.lowering.networks import Network
+from depthlaw.paper_checks.pages import transformers
+from depthlaw.paper_checks.pages.drawing import svg
+from depthlaw.paper_checks.pages.transformers import (
     LAYERS,
     NARROW,
     VECTORS,
@@ -29,11 +29,11 @@ from paper_checks.pages.transformers import (
     total,
     width_fit,
 )
-from paper_checks.system.places import FIGURES, RECORDS
-from sims.records import record
+from depthlaw.paper_checks.system.places import FIGURES, RECORDS
+from depthlaw.sims.records import record
+from depthlaw.theory.kernel.predict import REPLICATES
+from depthlaw.theory.schemes import scheme
 from tests.near import is_same_picture
-from theory.kernel.predict import REPLICATES
-from theory.schemes import scheme
 
 
 def cells_of(*schemes: str) -> dict[transformers.Name, Compared]:

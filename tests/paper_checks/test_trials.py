@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from paper_checks.lowering import trials
-from paper_checks.lowering.trials import SHAPES, Trial, execute, kind_of
-from paper_checks.papers.deepnet.runs import layers
-from paper_checks.recipes.catalogue import recipe
-from sims.ensemble import SHARE, Member
-from sims.model import MATRICES
-from sims.training.data import load
-from sims.training.frontend import Network
-from sims.training.store import key
-from sims.training.train import TrainConfig, train
+from depthlaw.paper_checks.lowering import trials
+from depthlaw.paper_checks.lowering.trials import SHAPES, Trial, execute, kind_of
+from depthlaw.paper_checks.papers.deepnet.runs import layers
+from depthlaw.paper_checks.recipes.catalogue import recipe
+from depthlaw.sims.ensemble import SHARE, Member
+from depthlaw.sims.model import MATRICES
+from depthlaw.sims.training.data import load
+from depthlaw.sims.training.frontend import Network
+from depthlaw.sims.training.store import key
+from depthlaw.sims.training.train import TrainConfig, train
 
 TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 2, "num_steps": 3}
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from paper_checks.claims.claim import Cell, Verdict
-from paper_checks.cli import verify as command
-from paper_checks.pages import claims as pages
-from paper_checks.papers.registry import claims
-from paper_checks.routes.printed_tables import TABLES, compare, side_by_side
-from paper_checks.verify import answers, tables_file
-from paper_checks.verify import document as engine
-from paper_checks.verify.concord import agreements
+from depthlaw.paper_checks.claims.claim import Cell, Verdict
+from depthlaw.paper_checks.cli import verify as command
+from depthlaw.paper_checks.pages import claims as pages
+from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes.printed_tables import TABLES, compare, side_by_side
+from depthlaw.paper_checks.verify import answers, tables_file
+from depthlaw.paper_checks.verify import document as engine
+from depthlaw.paper_checks.verify.concord import agreements
 from tests import once
 from tests.command import depthlaw, told
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from paper_checks.experiments.kernel_laws import law
-from paper_checks.pages.drawing import svg
-from paper_checks.pages.why_figure import LABELS, OPTIMIZERS, PATH, goes, picture, titles
+from depthlaw.paper_checks.experiments.kernel_laws import law
+from depthlaw.paper_checks.pages.drawing import svg
+from depthlaw.paper_checks.pages.why_figure import LABELS, OPTIMIZERS, PATH, goes, picture, titles
 from tests.near import is_same_picture
 
 

@@ -99,9 +99,9 @@ def a_checkout_of_its_own(folder: Path) -> tuple[Path, Path]:
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() or (ROOT / name).is_symlink():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, root / name)
+            shutil.copy2(ROOT / name, root / name, follow_symlinks=False)
     if (ROOT / ".git").is_dir():
         shutil.copytree(ROOT / ".git", root / ".git")
     for path in (root, *root.rglob("*")):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from sims.training.sharded import start
-from sims.training.train import TrainConfig, train
+from depthlaw.sims.training.sharded import start
+from depthlaw.sims.training.train import TrainConfig, train
 from tests.sims.training import Killed, killed_at
 
 CONFIGS = "configs.pickle"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sims.training.store import Store
-from sims.training.sweep import Kind, pool, sweep
+from depthlaw.sims.training.store import Store
+from depthlaw.sims.training.sweep import Kind, pool, sweep
 
 LOG, FILE = "log", "runs.sqlite"
 

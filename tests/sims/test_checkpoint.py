@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-from sims.model import decoder_layers
-from sims.training.data import DataConfig, load
-from sims.training.sweep import EndsSweepError
-from sims.training.train import TrainConfig, train
+from depthlaw.sims.model import decoder_layers
+from depthlaw.sims.training.data import DataConfig, load
+from depthlaw.sims.training.sweep import EndsSweepError
+from depthlaw.sims.training.train import TrainConfig, train
 from tests.sims.training import BASE, FULL, MODEL, Killed, files_of_at_most, killed_at, own_parallel, without_time
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from sims import cluster as clusters
-from sims.cluster import Cluster, LostClusterError, as_they_end, one_at_a_time
-from sims.training.store import key
-from sims.training.sweep import EndsSweepError, Report, sweep
+from depthlaw.sims import cluster as clusters
+from depthlaw.sims.cluster import Cluster, LostClusterError, as_they_end, one_at_a_time
+from depthlaw.sims.training.store import key
+from depthlaw.sims.training.sweep import EndsSweepError, Report, sweep
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 from tests.sims.sweeping import FILE, Logged, configs, execute, log, right
 from tests.sims.test_sweep import lines, wrong
@@ -95,7 +95,7 @@ def test_workers_are_told_with_their_memory(two: DaskCluster) -> None:
     with Cluster(two.address) as cluster:
         workers = cluster.workers("auto")
         assert (workers.num_workers, workers.device, workers.device_name) == (4, "cpu", "cpu")
-        from sims.ensemble import available_bytes
+        from depthlaw.sims.ensemble import available_bytes
 
         assert 2**20 < workers.free < available_bytes("cpu") / 3
         with pytest.raises(ValueError, match=r"^device cuda: a worker of tcp://.* sees no GPU \(allowed: auto, cpu\)$"):
@@ -248,8 +248,8 @@ def test_a_worker_of_another_version_is_refused_when_it_is_there_and_when_it_joi
 
 
 def test_a_worker_without_depthlaw_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sims'] = None\n", encoding="utf-8")
-    says = r"^the worker tcp://\S+ cannot load depthlaw: .*No module named 'sims\.cluster'.* \(allowed: this checkout, "
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['depthlaw.sims'] = None\n", encoding="utf-8")
+    says = r"^the worker tcp://\S+ cannot load depthlaw: .*No module named 'depthlaw\.sims\.cluster'.* \(allowed: "
     with dask_cluster(tmp_path / "dask", 0) as started:
         started.add_worker(PYTHONPATH=str(tmp_path))
         with pytest.raises(ValueError, match=says):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sims.training import corpora
+from depthlaw.sims.training import corpora
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,7 +51,7 @@ def test_the_split_is_that_of_the_hash() -> None:
 
 def test_another_process_finds_the_same_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
-from sims.training import corpora
+from depthlaw.sims.training import corpora
 corpora.LIBRARY_BYTES = 200_000
 print(corpora.digest_of(*(line for pair in corpora.library_pairs() for line in pair)))
 print(corpora.utterance(7, 50)[1].tolist())

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from sims.training import corpora, data
-from sims.training.data import HELD_OUT, IGNORED, NAMES, Batch, Data, DataConfig, load
+from depthlaw.sims.training import corpora, data
+from depthlaw.sims.training.data import HELD_OUT, IGNORED, NAMES, Batch, Data, DataConfig, load
 
 SIZE = 64
 

@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sims import ensemble
-from sims.ensemble import (
+from depthlaw.sims import ensemble
+from depthlaw.sims.ensemble import (
     Ensemble,
     Member,
     NotEnoughMemoryError,
     members_at_once,
 )
-from sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating
-from sims.optim import NORMALISATION, OPTIMIZERS, first_step
-from sims.update import Task, draw_inputs, first_order, layers_of, objective, roles_of
+from depthlaw.sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating
+from depthlaw.sims.optim import NORMALISATION, OPTIMIZERS, first_step
+from depthlaw.sims.update import Task, draw_inputs, first_order, layers_of, objective, roles_of
 
 D, T, B = 12, 5, 2
 SEEDS = (3, 14, 15)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sims.ensemble import Member
-from sims.model import (
+from depthlaw.sims.ensemble import Member
+from depthlaw.sims.model import (
     BRANCH_ROLES,
     OTHER_ROLES,
     PLACEMENTS,
@@ -21,8 +21,8 @@ from sims.model import (
     alternating,
     decoder_layers,
 )
-from sims.training.data import IGNORED, NAMES, Data, DataConfig, load
-from sims.training.frontend import Network
+from depthlaw.sims.training.data import IGNORED, NAMES, Data, DataConfig, load
+from depthlaw.sims.training.frontend import Network
 from tests.sims.training import own_parallel
 
 D = 8

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from sims import stats
-from sims.ensemble import Ensemble, Member
-from sims.model import ModelConfig, alternating
-from sims.training.data import DataConfig
-from sims.training.train import TrainConfig, train
-from sims.update import Inputs, Task, draw_inputs, first_order, roles_of
+from depthlaw.sims import stats
+from depthlaw.sims.ensemble import Ensemble, Member
+from depthlaw.sims.model import ModelConfig, alternating
+from depthlaw.sims.training.data import DataConfig
+from depthlaw.sims.training.train import TrainConfig, train
+from depthlaw.sims.update import Inputs, Task, draw_inputs, first_order, roles_of
 from tests.sims.training import Killed, killed_at
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sims.model import (
+from depthlaw.sims.model import (
     ACTIVATIONS,
     MATRICES,
     ModelConfig,

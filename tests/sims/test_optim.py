@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sims.optim import MIXED, OPTIMIZERS, Sophia, first_step, group_options, make
+from depthlaw.sims.optim import MIXED, OPTIMIZERS, Sophia, first_step, group_options, make
 
 SHAPES = {"matrix": (6, 4), "vector": (5,), "scalar": ()}
 DTYPES = (torch.float64, torch.float32)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, spearmanr, ttest_ind, ttest_rel
 
-from sims.stats import Estimate, estimate
-from sims.training.outcomes import (
+from depthlaw.sims.stats import Estimate, estimate
+from depthlaw.sims.training.outcomes import (
     Edge,
     compare_edges,
     compare_means,

@@ -10,13 +10,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sims.ensemble import Member
-from sims.model import ModelConfig, alternating, decoder_layers, side_by_side
-from sims.optim import OPTIMIZERS
-from sims.training.data import DataConfig, load
-from sims.training.frontend import Network
-from sims.training.plan import NODE, flops_of_step, memory_of_training, parameters_of, plan, states_of
-from sims.training.train import PRECISIONS, TrainConfig, _Run, _Together
+from depthlaw.sims.ensemble import Member
+from depthlaw.sims.model import ModelConfig, alternating, decoder_layers, side_by_side
+from depthlaw.sims.optim import OPTIMIZERS
+from depthlaw.sims.training.data import DataConfig, load
+from depthlaw.sims.training.frontend import Network
+from depthlaw.sims.training.plan import NODE, flops_of_step, memory_of_training, parameters_of, plan, states_of
+from depthlaw.sims.training.train import PRECISIONS, TrainConfig, _Run, _Together
 from tests.memory import Peak
 
 MODEL = ModelConfig(

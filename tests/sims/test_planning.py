@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from sims.training.outcomes import compare_means, differs
-from sims.training.planning import (
+from depthlaw.sims.training.outcomes import compare_means, differs
+from depthlaw.sims.training.planning import (
     largest_sd,
     power_of_difference,
     power_of_shares,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sims.records.record import Divergence, Run, append, current, find, make, read
+from depthlaw.sims.records.record import Divergence, Run, append, current, find, make, read
 
 CONFIG = {
     "scheme": "post-ln",
@@ -150,7 +150,7 @@ NUM_APPENDED, NUM_PROCESSES = 20, 3
 APPEND_MANY = """
 import sys, warnings
 from pathlib import Path
-from sims.records.record import append, read
+from depthlaw.sims.records.record import append, read
 path, source, first, num = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 warnings.filterwarnings("error")
 warnings.filterwarnings("ignore", message=".*line 1 is cut off")

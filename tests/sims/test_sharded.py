@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
-from sims.model import alternating, decoder_layers
-from sims.optim import OPTIMIZERS
-from sims.training import sharded
-from sims.training.data import DataConfig
-from sims.training.sharded import Processes, start
-from sims.training.sweep import EndsSweepError
-from sims.training.train import TrainConfig, train
+from depthlaw.sims.model import alternating, decoder_layers
+from depthlaw.sims.optim import OPTIMIZERS
+from depthlaw.sims.training import sharded
+from depthlaw.sims.training.data import DataConfig
+from depthlaw.sims.training.sharded import Processes, start
+from depthlaw.sims.training.sweep import EndsSweepError
+from depthlaw.sims.training.train import TrainConfig, train
 from tests.sims.sharded_runs import CONFIGS
 from tests.sims.training import FULL, MODEL, Killed, end_of, files_of_at_most, killed_at, own_parallel
 

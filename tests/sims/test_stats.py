@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, linregress, t, ttest_ind
 
-from sims import stats
-from sims.stats import Estimate, agrees, estimate, fit_exponent, ratio_to_exact, width_term
+from depthlaw.sims import stats
+from depthlaw.sims.stats import Estimate, agrees, estimate, fit_exponent, ratio_to_exact, width_term
 
 FEW, NUM_TRIALS = 300, 1000
 LENGTHS = (4, 8, 16, 32, 64)

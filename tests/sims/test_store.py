@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sims.training import store as module
-from sims.training.store import STALE, Store, export, import_, key, plain
+from depthlaw.sims.training import store as module
+from depthlaw.sims.training.store import STALE, Store, export, import_, key, plain
 
 CONFIG = {"scheme": "post-ln", "num_layers": 4, "learning_rate": 1e-3, "measure_at": (0, 10), "text": None}
 RESULT = {"outcome": "trained", "losses": [5.5, 0.1], "held_out": None, "updates": {"10": {"update": 2.5e-300}}}
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_at_the_end_hides_no_error(path: Path) -> None:
 
 ADD_AND_DIE = """
 import os, pathlib, signal, sys
-from sims.training.store import Store
+from depthlaw.sims.training.store import Store
 store = Store(pathlib.Path(sys.argv[1]))
 store.add({"n": 1}, {"n": 2})
 os.kill(os.getpid(), signal.SIGKILL)

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from sims.cluster import Cluster
-from sims.training.store import Store, key
-from sims.training.sweep import EndsSweepError, Kind, Report, by_itself, pool, sweep
+from depthlaw.sims.cluster import Cluster
+from depthlaw.sims.training.store import Store, key
+from depthlaw.sims.training.sweep import EndsSweepError, Kind, Report, by_itself, pool, sweep
 from tests.sims import sweeping
 from tests.sims.sweeping import FILE, LOG, configs, execute, right
 
@@ -141,7 +141,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     by_hand = Clock()
-    monkeypatch.setattr("sims.training.sweep.time", by_hand)
+    monkeypatch.setattr("depthlaw.sims.training.sweep.time", by_hand)
     return by_hand
 
 

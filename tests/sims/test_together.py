@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from sims.model import ModelConfig, alternating, decoder_layers
-from sims.training.data import DataConfig
-from sims.training.train import TrainConfig, TrainResult, train, train_together
+from depthlaw.sims.model import ModelConfig, alternating, decoder_layers
+from depthlaw.sims.training.data import DataConfig
+from depthlaw.sims.training.train import TrainConfig, TrainResult, train, train_together
 from tests.sims.training import BASE, FULL, Killed, killed_at, own_parallel, without_time
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lamb", "muon", "muon+adamw")

@@ -14,11 +14,11 @@ from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
-from sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
-from sims.training import train as training
-from sims.training.data import HELD_OUT, IGNORED, Batch, load
-from sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
+from depthlaw.sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
+from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
+from depthlaw.sims.training import train as training
+from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
+from depthlaw.sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
 from tests.sims.training import (
     BASE,
     MODEL,

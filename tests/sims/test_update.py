@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sims.ensemble import Ensemble, Member
-from sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
-from sims.optim import MIXED, OPTIMIZERS
-from sims.update import (
+from depthlaw.sims.ensemble import Ensemble, Member
+from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
+from depthlaw.sims.optim import MIXED, OPTIMIZERS
+from depthlaw.sims.update import (
     Inputs,
     Norms,
     Task,

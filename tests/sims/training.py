@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sims.ensemble import Member
-from sims.model import ModelConfig, Transformer, alternating
-from sims.training.data import HELD_OUT, DataConfig, load
-from sims.training.frontend import Network
-from sims.training.train import TrainConfig, TrainResult, train
+from depthlaw.sims.ensemble import Member
+from depthlaw.sims.model import ModelConfig, Transformer, alternating
+from depthlaw.sims.training.data import HELD_OUT, DataConfig, load
+from depthlaw.sims.training.frontend import Network
+from depthlaw.sims.training.train import TrainConfig, TrainResult, train
 
 D = 8
 MODEL = ModelConfig(

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from sympy import log, nan, oo
 
-from theory.asymptotics.expansion import sign_of
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import predict
-from theory.schemes import scheme
-from theory.stack import Stack
-from theory.symbols import L
+from depthlaw.theory.asymptotics.expansion import sign_of
+from depthlaw.theory.meanfield.growth import update_order
+from depthlaw.theory.meanfield.setting import Setting
+from depthlaw.theory.meanfield.update import predict
+from depthlaw.theory.schemes import scheme
+from depthlaw.theory.stack import Stack
+from depthlaw.theory.symbols import L
 
 NONE, POST, PRE = (), ("post",), ("pre",)
 PLACES = {

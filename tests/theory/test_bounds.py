@@ -9,18 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Float, Rational, lambdify
 
-from tests.printed_bounds import (
-    PRINTED,
-    chain,
-    printed_coupling_sub,
-    printed_post,
-    stacks,
-    two_stacks,
-    values_of,
-)
-from theory.asymptotics.orders import leading_order
-from theory.bounds.scalar_model import scalar_sensitivity
-from theory.bounds.update import (
+from depthlaw.theory.asymptotics.orders import leading_order
+from depthlaw.theory.bounds.scalar_model import scalar_sensitivity
+from depthlaw.theory.bounds.update import (
     BOUNDS,
     bound_of_scheme,
     cross_sublayers,
@@ -28,9 +19,9 @@ from theory.bounds.update import (
     evaluate,
     evaluate_sums,
 )
-from theory.rules.solve import solve_rule
-from theory.stack import ARCHITECTURES
-from theory.symbols import (
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.stack import ARCHITECTURES
+from depthlaw.theory.symbols import (
     L,
     M,
     N,
@@ -42,6 +33,15 @@ from theory.symbols import (
     l,
     residual_weight,
     side_symbols,
+)
+from tests.printed_bounds import (
+    PRINTED,
+    chain,
+    printed_coupling_sub,
+    printed_post,
+    stacks,
+    two_stacks,
+    values_of,
 )
 
 LENGTHS = (*range(1, 9), 25)

@@ -8,15 +8,15 @@ import mpmath
 import pytest
 from sympy import Expr, Rational, S, log, nan, oo, pi, sqrt, sympify
 
-from theory import tables
-from theory.asymptotics.evaluate import evaluate
-from theory.asymptotics.expansion import BeyondScaleError, sign_of
-from theory.asymptotics.orders import ZERO, Order, cross_check
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting
-from theory.meanfield.update import cached_closed_form, predict_setting
-from theory.schemes import custom_scheme
-from theory.symbols import L
+from depthlaw.theory import tables
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.asymptotics.expansion import BeyondScaleError, sign_of
+from depthlaw.theory.asymptotics.orders import ZERO, Order, cross_check
+from depthlaw.theory.meanfield.growth import update_order
+from depthlaw.theory.meanfield.setting import Setting
+from depthlaw.theory.meanfield.update import cached_closed_form, predict_setting
+from depthlaw.theory.schemes import custom_scheme
+from depthlaw.theory.symbols import L
 
 OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 half = S.Half

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, softmax, stdtrit
 
-from theory.kernel import update
-from theory.kernel.factored import factored, factored_of_few
-from theory.kernel.gram import Gram
-from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
-from theory.kernel.readout import Reading
-from theory.meanfield.update import predict
-from theory.optimizers import OPTIMIZERS
-from theory.stack import SublayerKind
+from depthlaw.theory.kernel import update
+from depthlaw.theory.kernel.factored import factored, factored_of_few
+from depthlaw.theory.kernel.gram import Gram
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+from depthlaw.theory.kernel.readout import Reading
+from depthlaw.theory.meanfield.update import predict
+from depthlaw.theory.optimizers import OPTIMIZERS
+from depthlaw.theory.stack import SublayerKind
 
 FFN, SELF = SublayerKind.FFN, SublayerKind.SELF
 TRAPEZOID = 1e-7

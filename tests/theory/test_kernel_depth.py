@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
-from theory.kernel.update import step_of
-from theory.kernel.walk import Walk
-from theory.meanfield.update import predict
-from theory.stack import SublayerKind
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+from depthlaw.theory.kernel.update import step_of
+from depthlaw.theory.kernel.walk import Walk
+from depthlaw.theory.meanfield.update import predict
+from depthlaw.theory.stack import SublayerKind
 
 SELF, FFN = SublayerKind.SELF, SublayerKind.FFN
 NUM_LAYERS = 300

@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from depthlaw.theory.kernel.duals import dual
+from depthlaw.theory.kernel.gram import Gram
+from depthlaw.theory.moments import ACTIVATIONS, Kind, activation, numeric
 from tests.scalarnet import PHI
-from theory.kernel.duals import dual
-from theory.kernel.gram import Gram
-from theory.moments import ACTIVATIONS, Kind, activation, numeric
 
 Function = Callable[[np.ndarray], np.ndarray]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import elliprg, gammaln
 
-from theory.kernel.gram import Gram, centred, mean_abs, mean_root, nuclear
+from depthlaw.theory.kernel.gram import Gram, centred, mean_abs, mean_root, nuclear
 
 EPS = float(np.finfo(float).eps)
 GAPS = (1e-1, 1e-5, 1e-12, 1e-16, 1e-20, 1e-100, 1e-300)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import theory.kernel.points as kernel_points
-from theory.kernel.points import normals
+import depthlaw.theory.kernel.points as kernel_points
+from depthlaw.theory.kernel.points import normals
 
 WHICH = ((0, 0), (3, 1), (999, 3), (5, 2, 1))
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from theory.kernel.gram import Gram
-from theory.kernel.predict import Inputs
-from theory.kernel.readout import Reading
+from depthlaw.theory.kernel.gram import Gram
+from depthlaw.theory.kernel.predict import Inputs
+from depthlaw.theory.kernel.readout import Reading
 
 ERROR = 1e-5
 """The chance that one comparison rejects what is right, had the seeds not been fixed."""

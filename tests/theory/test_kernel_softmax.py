@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from theory.kernel.gram import Gram
-from theory.kernel.softmax import Attention, Gains
+from depthlaw.theory.kernel.gram import Gram
+from depthlaw.theory.kernel.softmax import Attention, Gains
 
 FAMILY_ERROR = 1e-3
 """The chance that a right theory is rejected anywhere in this file, had the seeds not been fixed."""

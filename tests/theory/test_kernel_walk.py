@@ -9,15 +9,23 @@ from functools import partial
 import pytest
 from scipy.special import stdtrit
 
-from theory.kernel import walk
-from theory.kernel.duals import dual
-from theory.kernel.predict import REPLICATES, Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel, unit_power
-from theory.kernel.setting import PLACES
-from theory.meanfield.recursion import letters_of
-from theory.meanfield.update import predict
-from theory.schemes import SCHEMES, Scheme
-from theory.stack import PLACEMENTS, SublayerKind
-from theory.symbols import L
+from depthlaw.theory.kernel import walk
+from depthlaw.theory.kernel.duals import dual
+from depthlaw.theory.kernel.predict import (
+    REPLICATES,
+    Inputs,
+    KernelUpdate,
+    Sublayer,
+    Transformer,
+    predict_kernel,
+    unit_power,
+)
+from depthlaw.theory.kernel.setting import PLACES
+from depthlaw.theory.meanfield.recursion import letters_of
+from depthlaw.theory.meanfield.update import predict
+from depthlaw.theory.schemes import SCHEMES, Scheme
+from depthlaw.theory.stack import PLACEMENTS, SublayerKind
+from depthlaw.theory.symbols import L
 
 SELF, CROSS, FFN = SublayerKind.SELF, SublayerKind.CROSS, SublayerKind.FFN
 OPTIMIZERS = ("sgd", "adam", "lamb", "muon", "lars")

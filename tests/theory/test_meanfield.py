@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Rational
 
-import theory.meanfield.closedform as closedform
-import theory.meanfield.recursion as recursion
+import depthlaw.theory.meanfield.closedform as closedform
+import depthlaw.theory.meanfield.recursion as recursion
+from depthlaw.theory.meanfield.growth import update_order
+from depthlaw.theory.meanfield.recursion import by_leap, by_recursion
+from depthlaw.theory.meanfield.setting import Prediction, Setting
+from depthlaw.theory.meanfield.update import from_closed_form, predict, predict_setting
+from depthlaw.theory.schemes import SCHEMES, custom_scheme
+from depthlaw.theory.stack import transfer
 from tests.scalarnet import ACTIVATIONS, ELSEWHERE, NORM_KINDS, OPTIMIZERS, Net, net, reference
-from theory.meanfield.growth import update_order
-from theory.meanfield.recursion import by_leap, by_recursion
-from theory.meanfield.setting import Prediction, Setting
-from theory.meanfield.update import from_closed_form, predict, predict_setting
-from theory.schemes import SCHEMES, custom_scheme
-from theory.stack import transfer
 
 
 def agree(predicted: Prediction, roles: dict[str, float], rel: float = 1e-10) -> bool:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 import scipy.stats
 
+from depthlaw.theory.meanfield.update import predict
 from tests.realnet import FUNCTIONAL, FUNCTIONALS, ROLES, Curve, limits, scheme_numbers
-from theory.meanfield.update import predict
 
 FAMILY_ERROR = 1e-3
 EXACT = 1e-12  # relative rounding of a sum of float64 numbers; used only where a number is not random

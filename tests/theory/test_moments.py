@@ -1,4 +1,4 @@
-"""theory.moments against quadrature written here from the textbook formulas of the activations."""
+"""depthlaw.theory.moments against quadrature written here from the textbook formulas of the activations."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from theory.moments import (
+from depthlaw.theory.moments import (
     ACTIVATIONS,
     Activation,
     Expansion,
@@ -24,8 +24,8 @@ from theory.moments import (
     precise,
     small_scale,
 )
-from theory.symbols import scale as s
-from theory.symbols import u
+from depthlaw.theory.symbols import scale as s
+from depthlaw.theory.symbols import u
 
 IDENTITY, RELU, LEAKY, GELU, SILU, TANH = (
     ACTIVATIONS[name] for name in ("identity", "relu", "leaky_relu", "gelu", "silu", "tanh")

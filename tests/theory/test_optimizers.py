@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from sympy import Abs, Rational, sign, sqrt
 
-from theory.optimizers import (
+from depthlaw.theory.optimizers import (
     Functional,
     NotHomogeneousError,
     Optimizer,
@@ -22,7 +22,7 @@ from theory.optimizers import (
     optimizer,
     polar,
 )
-from theory.symbols import eta, scratch, scratch_matrix
+from depthlaw.theory.symbols import eta, scratch, scratch_matrix
 
 # name: gradient degree, parameter degree, functional, factor, whether that takes a rank-one gradient, and the texts
 FEW = settings(max_examples=settings().max_examples // 25)

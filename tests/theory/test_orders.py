@@ -34,12 +34,12 @@ from sympy import (
     zeta,
 )
 
-from theory.asymptotics.evaluate import evaluate
-from theory.asymptotics.expansion import BeyondScaleError, Expansion, Key
-from theory.asymptotics.orders import ZERO, Order, _Walker, cross_check, leading_order, sum_order
-from theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum, root_ratio_sum
-from theory.moments import Kind
-from theory.symbols import L, N
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.asymptotics.expansion import BeyondScaleError, Expansion, Key
+from depthlaw.theory.asymptotics.orders import ZERO, Order, _Walker, cross_check, leading_order, sum_order
+from depthlaw.theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum, root_ratio_sum
+from depthlaw.theory.moments import Kind
+from depthlaw.theory.symbols import L, N
 
 half, third = S.Half, Rational(1, 3)
 

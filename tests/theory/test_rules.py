@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Expr, Matrix, Rational, S, log, sqrt, sympify
 
-from theory.optimizers import Optimizer
-from theory.rules.magnitude import tidy
-from theory.rules.selection import Member
-from theory.rules.solve import SideRule, evaluate, solve_rule, update_under
-from theory.stack import ARCHITECTURES, Architecture, Side, SublayerKind
-from theory.symbols import M, N, eta, init_gain, residual_weight
+from depthlaw.theory.optimizers import Optimizer
+from depthlaw.theory.rules.magnitude import tidy
+from depthlaw.theory.rules.selection import Member
+from depthlaw.theory.rules.solve import SideRule, evaluate, solve_rule, update_under
+from depthlaw.theory.stack import ARCHITECTURES, Architecture, Side, SublayerKind
+from depthlaw.theory.symbols import M, N, eta, init_gain, residual_weight
 
 half = Rational(1, 2)
 degrees = st.fractions(min_value=0, max_value=3, max_denominator=4)

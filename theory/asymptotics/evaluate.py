@@ -31,8 +31,15 @@ from sympy import (
     zeta,
 )
 
-from theory.asymptotics.special import GaussianMoment, GrowthSum, LongPsi, RootRatioSum, moment_value, root_ratio_sum
-from theory.moments import activation, exact
+from depthlaw.theory.asymptotics.special import (
+    GaussianMoment,
+    GrowthSum,
+    LongPsi,
+    RootRatioSum,
+    moment_value,
+    root_ratio_sum,
+)
+from depthlaw.theory.moments import activation, exact
 
 
 def _rising(z: mpmath.mpf, k: mpmath.mpf) -> mpmath.mpf:
@@ -85,8 +92,8 @@ def evaluate(expr: Expr, values: Mapping[Symbol, int], digits: int = 30) -> mpma
 
     >>> import mpmath
     >>> from sympy import harmonic
-    >>> from theory.asymptotics.evaluate import evaluate
-    >>> from theory.symbols import N
+    >>> from depthlaw.theory.asymptotics.evaluate import evaluate
+    >>> from depthlaw.theory.symbols import N
     >>> mpmath.nstr(evaluate(harmonic(N), {N: 10**9}), 20)
     '21.300481502347944017'
     """
@@ -115,7 +122,7 @@ def constant(expr: Expr) -> mpmath.mpf:
 
     >>> import mpmath
     >>> from sympy import pi, sqrt
-    >>> from theory.asymptotics.evaluate import constant
+    >>> from depthlaw.theory.asymptotics.evaluate import constant
     >>> mpmath.nstr(constant(sqrt(2 / pi)), 20)
     '0.79788456080286535588'
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import mpmath
 from sympy import Expr, Integer, Rational, S, binomial, exp, expand_log, factorial, log
 
-from theory.asymptotics.evaluate import constant
+from depthlaw.theory.asymptotics.evaluate import constant
 
 NUM_TERMS: ContextVar[int] = ContextVar("NUM_TERMS", default=4)
 """The number of terms that are kept; ``orders`` asks for more when all of them cancel."""

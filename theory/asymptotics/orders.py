@@ -35,8 +35,8 @@ from sympy import (
     zeta,
 )
 
-from theory.asymptotics.evaluate import evaluate
-from theory.asymptotics.expansion import (
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.asymptotics.expansion import (
     CONSTANT,
     NUM_TERMS,
     BeyondScaleError,
@@ -51,8 +51,8 @@ from theory.asymptotics.expansion import (
     times_key,
     written,
 )
-from theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum, with_exact_moments
-from theory.moments import activation, exact, large_scale, small_scale
+from depthlaw.theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum, with_exact_moments
+from depthlaw.theory.moments import activation, exact, large_scale, small_scale
 
 CHECK_POINTS = (10**3, 10**6, 10**9)
 FAR_POINTS = (10**100, 10**1000, 10**4000)
@@ -73,8 +73,8 @@ class Order:
     N^-SLOW.
 
     >>> from sympy import Rational, log
-    >>> from theory.asymptotics.orders import Order, leading_order
-    >>> from theory.symbols import N
+    >>> from depthlaw.theory.asymptotics.orders import Order, leading_order
+    >>> from depthlaw.theory.symbols import N
     >>> Order(coefficient=Rational(2, 3), power=Rational(1, 2), log_power=Rational(1)).expression(N)
     2*sqrt(N)*log(N)/3
     >>> found = leading_order(N + log(N), N)
@@ -394,8 +394,8 @@ def leading_order(expr: Expr, n: Symbol) -> Order:
     zeta, ``RootRatioSum`` and ``GaussianMoment``. BeyondScaleError where none of these decides.
 
     >>> from sympy import harmonic, sqrt
-    >>> from theory.asymptotics.orders import leading_order
-    >>> from theory.symbols import N
+    >>> from depthlaw.theory.asymptotics.orders import leading_order
+    >>> from depthlaw.theory.symbols import N
     >>> order = leading_order(sqrt(3 * N) * harmonic(2 * N), N)
     >>> str(order), order.powers
     ('sqrt(3)*sqrt(N)*log(N)', (1/2, 1, 0))
@@ -462,8 +462,8 @@ def cross_check(expr: Expr, n: Symbol, order: Order) -> list[tuple[int, float, f
     point before (far out, where the miss itself shrinks by less than four, by 5/4 of that); where nothing was left out,
     by rounding.
 
-    >>> from theory.asymptotics.orders import cross_check, leading_order
-    >>> from theory.symbols import N
+    >>> from depthlaw.theory.asymptotics.orders import cross_check, leading_order
+    >>> from depthlaw.theory.symbols import N
     >>> expr = 3 * N + 12
     >>> [(f"{count:.0e}", round(ratio, 4)) for count, ratio, _ in cross_check(expr, N, leading_order(expr, N))]
     [('1e+03', 1.004), ('1e+06', 1.0), ('1e+09', 1.0)]

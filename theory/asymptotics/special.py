@@ -15,7 +15,7 @@ from sympy import Expr, Float, Function, digamma, sympify
 from sympy.core.symbol import Str
 from sympy.printing.printer import Printer
 
-from theory.moments import Kind, activation, exact, precise
+from depthlaw.theory.moments import Kind, activation, exact, precise
 
 
 class GaussianMoment(Function):

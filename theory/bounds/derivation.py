@@ -10,8 +10,8 @@ from typing import Any
 
 from sympy import Expr, IndexedBase, Symbol, lambdify
 
-from theory.asymptotics.orders import Order, leading_order
-from theory.symbols import L, M, N, gains_in, gains_out, residual_weight
+from depthlaw.theory.asymptotics.orders import Order, leading_order
+from depthlaw.theory.symbols import L, M, N, gains_in, gains_out, residual_weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Bound:
 
     ``theory.bounds.update.derive_bound`` makes them.
 
-    >>> from theory.bounds.update import derive_bound
+    >>> from depthlaw.theory.bounds.update import derive_bound
     >>> bound = derive_bound("sub-ln")
     >>> bound.prefactor, str(bound.order)
     (d*eta, '2*log(N)')
@@ -101,7 +101,7 @@ def evaluate(bound: Bound, *, v: Sequence[float], w: Sequence[float], alpha: flo
     v, w: gains of W2 and W1, one for each sublayer, the first sublayer first. Costs O(L^2). ValueError on gains that
     are not positive and finite, on unequal lengths, on a missing alpha, on an encoder-decoder.
 
-    >>> from theory.bounds.update import derive_bound, evaluate
+    >>> from depthlaw.theory.bounds.update import derive_bound, evaluate
     >>> gains = [1, 3, 9, 27]
     >>> round(evaluate(derive_bound("pre-ln"), v=gains, w=gains), 4)
     0.7376

@@ -31,9 +31,9 @@ from sympy import (
     sympify,
 )
 
-from theory.bounds.derivation import Bound, Step
-from theory.stack import BranchMoments, NormKind, Placement, Side, Stack, SublayerKind, Transfer, transfer
-from theory.symbols import L, d, eta, gain_in, gain_out, gains_in, gains_out, init_gain, k, l, scratch
+from depthlaw.theory.bounds.derivation import Bound, Step
+from depthlaw.theory.stack import BranchMoments, NormKind, Placement, Side, Stack, SublayerKind, Transfer, transfer
+from depthlaw.theory.symbols import L, d, eta, gain_in, gain_out, gains_in, gains_out, init_gain, k, l, scratch
 
 _n: Final = scratch("n", integer=True, positive=True)
 _stream: Final = scratch("q", positive=True)

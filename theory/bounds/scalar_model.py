@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from sympy import Expr, IndexedBase, Product, S, Sum, cancel, diff, factor, sqrt
 
-from theory.bounds.derivation import Bound, Step
-from theory.bounds.growing import identity_transfer
-from theory.stack import POST, Stack
-from theory.symbols import (
+from depthlaw.theory.bounds.derivation import Bound, Step
+from depthlaw.theory.bounds.growing import identity_transfer
+from depthlaw.theory.stack import POST, Stack
+from depthlaw.theory.symbols import (
     L,
     displacements,
     eta,
@@ -31,8 +31,8 @@ from theory.symbols import (
 def scalar_slope(alpha: Expr, v: Expr, w: Expr) -> Expr:
     """df/dx: the norm divides by the root of the summed variances.
 
-    >>> from theory.bounds.scalar_model import scalar_slope
-    >>> from theory.symbols import residual_weight
+    >>> from depthlaw.theory.bounds.scalar_model import scalar_slope
+    >>> from depthlaw.theory.symbols import residual_weight
     >>> scalar_slope(residual_weight, 1, 1)
     (alpha + 1)/sqrt(alpha**2 + 1)
     """
@@ -42,8 +42,8 @@ def scalar_slope(alpha: Expr, v: Expr, w: Expr) -> Expr:
 def scalar_sensitivity(alpha: Expr, v: Expr, w: Expr) -> Expr:
     """||df/d(v, w)|| at x = 1, where alpha > v w (beyond that, its negative).
 
-    >>> from theory.bounds.scalar_model import scalar_sensitivity
-    >>> from theory.symbols import residual_weight
+    >>> from depthlaw.theory.bounds.scalar_model import scalar_sensitivity
+    >>> from depthlaw.theory.symbols import residual_weight
     >>> scalar_sensitivity(residual_weight, 1, 1)
     -sqrt(2)*alpha*(1 - alpha)/(alpha**2 + 1)**(3/2)
     """

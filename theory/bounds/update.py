@@ -14,8 +14,8 @@ from typing import Final
 
 from sympy import Expr, S, Sum
 
-from theory.bounds.derivation import Bound, Step, evaluate, evaluate_sums
-from theory.bounds.growing import (
+from depthlaw.theory.bounds.derivation import Bound, Step, evaluate, evaluate_sums
+from depthlaw.theory.bounds.growing import (
     Sums,
     cross_gradient_step,
     growing_bound,
@@ -24,10 +24,10 @@ from theory.bounds.growing import (
     ratio_sum,
     uniform_stages,
 )
-from theory.bounds.scalar_model import cross_slopes, post_bound, scalar_steps, sensitivity_bound
-from theory.schemes import nearest, scheme
-from theory.stack import ARCHITECTURES, POST, PRE, SUB, Architecture, Placement, Side, SublayerKind
-from theory.symbols import d, eta, gain_in, gain_out, residual_weight, scratch, side_symbols
+from depthlaw.theory.bounds.scalar_model import cross_slopes, post_bound, scalar_steps, sensitivity_bound
+from depthlaw.theory.schemes import nearest, scheme
+from depthlaw.theory.stack import ARCHITECTURES, POST, PRE, SUB, Architecture, Placement, Side, SublayerKind
+from depthlaw.theory.symbols import d, eta, gain_in, gain_out, residual_weight, scratch, side_symbols
 
 __all__ = [
     "BOUNDS",
@@ -185,7 +185,7 @@ def _encoder_decoder_post(name: str, scales: Mapping[str, tuple[Expr, Expr]]) ->
 
 def _solved(norm: str, select: str | None) -> dict[str, tuple[Expr, Expr]]:
     """(residual weight, gain) by side, as ``rules`` derives them for SGD."""
-    from theory.rules.solve import solve_rule
+    from depthlaw.theory.rules.solve import solve_rule
 
     rule = solve_rule(norm, "sgd", "encoder-decoder", select=select)
     return {side.name: (side.residual_weight, side.gain) for side in rule.sides}
@@ -222,7 +222,7 @@ def derive_bound(name: str) -> Bound:
     bound at any gains, at equal gains in closed form (in L), at the scheme's own, and each approximation on the way as
     a step that says which way it errs and on what condition. Source: DN-02, DN-03, S2-08, S2-13, S2-18.
 
-    >>> from theory.bounds.update import derive_bound
+    >>> from depthlaw.theory.bounds.update import derive_bound
     >>> bound = derive_bound("pre-ln")
     >>> bound.uniform
     2*(harmonic(L - 1) + 1)/lambda**2

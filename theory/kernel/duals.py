@@ -23,9 +23,9 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import erf, gammaln
 from sympy import Expr, lambdify
 
-from theory.kernel.gram import MEAN_ABS, Array, Gram
-from theory.moments import activation
-from theory.symbols import u
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram
+from depthlaw.theory.moments import activation
+from depthlaw.theory.symbols import u
 
 _TERMS = 128
 _LARGE, _LARGE_OF_BOUNDED = 5.0, 3.0

@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from theory.kernel.gram import Array, factor
+from depthlaw.theory.kernel.gram import Array, factor
 
 _T = np.exp(np.arange(-40.0, 40.25, 0.5))
 _WIDEST = 10_000

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtri
 
-from theory.kernel.gram import Array
+from depthlaw.theory.kernel.gram import Array
 
 _MOST_DIMENSIONS = 16_384
 """The most dimensions of one Sobol sequence; further dimensions are the same points in another order."""

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from theory.kernel.setting import Inputs, Sublayer, Transformer
-from theory.kernel.update import MATRICES, Step, step_of, unit_power
-from theory.kernel.walk import Totals, Walk
+from depthlaw.theory.kernel.setting import Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.update import MATRICES, Step, step_of, unit_power
+from depthlaw.theory.kernel.walk import Totals, Walk
 
 __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
 
@@ -94,8 +94,8 @@ def predict_kernel(
     has its quasi-random error, but not that of the width, of order L/d. Each role is in a unit of its own,
     d^-``unit_power`` of the matrices'. ValueError, in one line, for unknown optimizers.
 
-    >>> from theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
-    >>> from theory.stack import SublayerKind
+    >>> from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+    >>> from depthlaw.theory.stack import SublayerKind
     >>> layer = (Sublayer(kind=SublayerKind.SELF), Sublayer(kind=SublayerKind.FFN))
     >>> network, inputs = Transformer(encoder=2 * layer, placement="post"), Inputs(num_tokens=4)
     >>> found = predict_kernel(network, inputs, ["sgd", "adam"])

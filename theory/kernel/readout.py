@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtr, softmax
 
-from theory.kernel.factored import factored_of_few
-from theory.kernel.gram import Array, Gram, factor, nuclear
-from theory.kernel.points import normals
-from theory.kernel.setting import Inputs
-from theory.kernel.update import Part
+from depthlaw.theory.kernel.factored import factored_of_few
+from depthlaw.theory.kernel.gram import Array, Gram, factor, nuclear
+from depthlaw.theory.kernel.points import normals
+from depthlaw.theory.kernel.setting import Inputs
+from depthlaw.theory.kernel.update import Part
 
 _NUM_DRAWS = 512
 _NUM_CARRIED = 8

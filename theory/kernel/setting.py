@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from theory.kernel.gram import Array, Gram
-from theory.moments import ACTIVATIONS
-from theory.stack import SublayerKind
+from depthlaw.theory.kernel.gram import Array, Gram
+from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.stack import SublayerKind
 
 PLACES: Mapping[str, frozenset[str]] = {
     "none": frozenset(),
@@ -58,8 +58,8 @@ class Sublayer:
     attention of its side (whose own values are W_v u). norms: of ``NORM_PLACES``, in place of those that the network's
     placement gives.
 
-    >>> from theory.kernel.predict import Sublayer
-    >>> from theory.stack import SublayerKind
+    >>> from depthlaw.theory.kernel.predict import Sublayer
+    >>> from depthlaw.theory.stack import SublayerKind
     >>> Sublayer(kind=SublayerKind.FFN, residual_weight=2.0, gains={"fc1": 0.5, "fc2": 0.5}).branch_weight
     1.0
     """
@@ -99,7 +99,7 @@ class Heads:
     q k^T / sqrt(K). logit_softcap: c of c tanh(logit / c), 0 for none. has_wide_norm: whether a norm of queries, keys
     or values is over all heads at once. ValueError for what cannot be.
 
-    >>> from theory.kernel.setting import Heads
+    >>> from depthlaw.theory.kernel.setting import Heads
     >>> Heads(queries_per_key=4, rotary_base=10_000.0).logit_softcap
     0.0
     >>> Heads(rotary_share=2.0)
@@ -151,8 +151,8 @@ class Transformer:
     each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
     stream x that branches F read; a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
 
-    >>> from theory.kernel.predict import Sublayer, Transformer
-    >>> from theory.stack import SublayerKind
+    >>> from depthlaw.theory.kernel.predict import Sublayer, Transformer
+    >>> from depthlaw.theory.stack import SublayerKind
     >>> Transformer(encoder=(Sublayer(kind=SublayerKind.CROSS),))
     Traceback (most recent call last):
         ...
@@ -246,7 +246,7 @@ class Inputs:
     embedding_std, embedding_multiplier: an entry of x_0 is N(0, std^2) times the multiplier. head_gain: an entry of the
     head is N(0, gain^2/d). ValueError, in one line, for what does not fit.
 
-    >>> from theory.kernel.predict import Inputs
+    >>> from depthlaw.theory.kernel.predict import Inputs
     >>> Inputs(num_tokens=3, batch_size=2, readout="last").read.tolist()
     [2, 5]
     >>> Inputs(num_tokens=512)

@@ -28,9 +28,9 @@ from functools import cached_property
 
 import numpy as np
 
-from theory.kernel.gram import Array, Gram, factor, mean_root
-from theory.kernel.points import normals
-from theory.kernel.setting import DRAWN_SIZE, Heads
+from depthlaw.theory.kernel.gram import Array, Gram, factor, mean_root
+from depthlaw.theory.kernel.points import normals
+from depthlaw.theory.kernel.setting import DRAWN_SIZE, Heads
 
 _CHUNK = 2**22
 """How many numbers one step of the backward average holds."""

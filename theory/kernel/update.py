@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from theory.kernel.gram import MEAN_ABS
-from theory.optimizers import MATCHED, Functional, optimizer
+from depthlaw.theory.kernel.gram import MEAN_ABS
+from depthlaw.theory.optimizers import MATCHED, Functional, optimizer
 
 MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "fc3", "cross_q", "cross_k", "cross_v", "cross_out")
 """The roles of a branch's matrices."""
@@ -99,7 +99,7 @@ def unit_power(name: str, role: str) -> float:
     gradient each, an embedding d for each token, the head d of a gradient sqrt(d) times as large; a branch weight is
     one number.
 
-    >>> from theory.kernel.predict import unit_power
+    >>> from depthlaw.theory.kernel.predict import unit_power
     >>> unit_power("sgd", "fc1"), unit_power("sgd", "norm_gain"), unit_power("adam", "embedding")
     (0.0, 1.0, 1.0)
     """

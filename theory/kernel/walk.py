@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from theory.kernel.duals import Dual, dual
-from theory.kernel.factored import factored, factored_of_few
-from theory.kernel.gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
-from theory.kernel.points import normals
-from theory.kernel.readout import Reading
-from theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
-from theory.kernel.softmax import Attention, Backward, Gains
-from theory.kernel.update import Part, Step
-from theory.optimizers import Functional
-from theory.stack import SublayerKind
+from depthlaw.theory.kernel.duals import Dual, dual
+from depthlaw.theory.kernel.factored import factored, factored_of_few
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
+from depthlaw.theory.kernel.points import normals
+from depthlaw.theory.kernel.readout import Reading
+from depthlaw.theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.softmax import Attention, Backward, Gains
+from depthlaw.theory.kernel.update import Part, Step
+from depthlaw.theory.optimizers import Functional
+from depthlaw.theory.stack import SublayerKind
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from sympy import Expr, RisingFactorial, S, cancel, pi, sqrt, zeta
 
-from theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum
-from theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
-from theory.moments import Activation, Kind, exact
-from theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
-from theory.symbols import L
+from depthlaw.theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum
+from depthlaw.theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
+from depthlaw.theory.moments import Activation, Kind, exact
+from depthlaw.theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
+from depthlaw.theory.symbols import L
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class ClosedForm:
 
     roles: the update by role; fc1 and fc2 add up to ``update``. why: the telescoping that gives them.
 
-    >>> from theory.meanfield.closedform import closed_form
-    >>> from theory.meanfield.setting import Setting
+    >>> from depthlaw.theory.meanfield.closedform import closed_form
+    >>> from depthlaw.theory.meanfield.setting import Setting
     >>> form = closed_form(Setting.of("post-ln", "sgd"))
     >>> form.roles["fc1"], form.update
     (L/3, 2*L/3)
@@ -78,8 +78,8 @@ def _symbolic_transfer(setting: Setting, placement: Placement, residual_weight: 
 def closed_form(setting: Setting) -> ClosedForm | None:
     """The update by role as expressions in L, or None where the product over the layers does not telescope.
 
-    >>> from theory.meanfield.closedform import closed_form
-    >>> from theory.meanfield.setting import Setting
+    >>> from depthlaw.theory.meanfield.closedform import closed_form
+    >>> from depthlaw.theory.meanfield.setting import Setting
     >>> form = closed_form(Setting.of("pre-ln", "sgd"))
     >>> form.update
     2*polygamma(0, L + 3) - 3 + 2*EulerGamma

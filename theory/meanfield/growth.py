@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from sympy import Expr, Integer, RisingFactorial, S, cancel, log, oo, pi, sqrt
 
-from theory.asymptotics.expansion import CONSTANT, BeyondScaleError, compare, sign_of
-from theory.asymptotics.orders import Order, leading_order, sum_order
-from theory.meanfield.closedform import ClosedForm, growing_stream_sum, symbolic_moments
-from theory.meanfield.setting import MOMENT_KINDS, NormFunction, Setting, degree, role_values
-from theory.meanfield.update import cached_closed_form
-from theory.moments import Kind, large_scale, small_scale
-from theory.stack import POST, PRE, BranchMoments, Placement, Stack, Transfer, real_norm, transfer
-from theory.symbols import L, k, l
+from depthlaw.theory.asymptotics.expansion import CONSTANT, BeyondScaleError, compare, sign_of
+from depthlaw.theory.asymptotics.orders import Order, leading_order, sum_order
+from depthlaw.theory.meanfield.closedform import ClosedForm, growing_stream_sum, symbolic_moments
+from depthlaw.theory.meanfield.setting import MOMENT_KINDS, NormFunction, Setting, degree, role_values
+from depthlaw.theory.meanfield.update import cached_closed_form
+from depthlaw.theory.moments import Kind, large_scale, small_scale
+from depthlaw.theory.stack import POST, PRE, BranchMoments, Placement, Stack, Transfer, real_norm, transfer
+from depthlaw.theory.symbols import L, k, l
 
 
 @functools.lru_cache(maxsize=8192)
@@ -25,9 +25,9 @@ def update_order(setting: Setting) -> Order:
     The limit of what ``meanfield.predict`` computes at finite L, under the same assumptions. BeyondScaleError where no
     argument here decides. Restate it in layers by ``order.restated(L, 2 * N)``.
 
-    >>> from theory.meanfield.growth import update_order
-    >>> from theory.meanfield.setting import Setting
-    >>> from theory.symbols import L, N
+    >>> from depthlaw.theory.meanfield.growth import update_order
+    >>> from depthlaw.theory.meanfield.setting import Setting
+    >>> from depthlaw.theory.symbols import L, N
     >>> order = update_order(Setting.of("deepnorm", "adam"))
     >>> order.power, round(float(order.coefficient), 4)
     (1/2, 0.4502)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sympy import ceiling, lambdify
 
-from theory.meanfield.longsum import START, carry
-from theory.meanfield.setting import MOMENT_KINDS, NormFunction, Prediction, Setting, degree, role_values
-from theory.moments import Kind, evaluator
-from theory.optimizers import Functional
-from theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, real_norm, transfer
-from theory.symbols import L, l
+from depthlaw.theory.meanfield.longsum import START, carry
+from depthlaw.theory.meanfield.setting import MOMENT_KINDS, NormFunction, Prediction, Setting, degree, role_values
+from depthlaw.theory.moments import Kind, evaluator
+from depthlaw.theory.optimizers import Functional
+from depthlaw.theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, real_norm, transfer
+from depthlaw.theory.symbols import L, l
 
 LONGEST = 1_000_000
 """Above this many sublayers of a named scheme the rest of the recursion is summed by Euler-Maclaurin."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from sympy import Expr, S, erf, sqrt
 
-from theory.moments import Activation, Kind, activation
-from theory.optimizers import Functional, Optimizer, optimizer
-from theory.schemes import Scheme, nearest, scheme
-from theory.stack import NormKind, Transfer
-from theory.symbols import u
+from depthlaw.theory.moments import Activation, Kind, activation
+from depthlaw.theory.optimizers import Functional, Optimizer, optimizer
+from depthlaw.theory.schemes import Scheme, nearest, scheme
+from depthlaw.theory.stack import NormKind, Transfer
+from depthlaw.theory.symbols import u
 
 MOMENT_KINDS = (
     Kind.SECOND,
@@ -47,7 +47,7 @@ HOLDS = "infinite width, one Gaussian input; at width d the relative correction 
 class Setting:
     """What is predicted: the update of a scheme under an optimizer, with an activation and a kind of norm.
 
-    >>> from theory.meanfield.setting import Setting
+    >>> from depthlaw.theory.meanfield.setting import Setting
     >>> setting = Setting.of("depth-mup", "adam")
     >>> setting.functional.value, setting.lr_multiplier
     ('||g||_1', 1/sqrt(L))
@@ -107,7 +107,7 @@ class Prediction:
     beside and is not in ``update``). log10_update: also where ``update`` overflows to infinity. holds: what it assumes,
     in words.
 
-    >>> from theory.meanfield.update import predict
+    >>> from depthlaw.theory.meanfield.update import predict
     >>> found = predict("post-ln", "sgd", 10**6, activation="gelu")
     >>> found.update, round(found.log10_update)
     (inf, 9236)

@@ -1,6 +1,6 @@
 """The mean field: the update of an FFN-only stack at one input, at any depth, and its leading order.
 
-    >>> from theory.meanfield.update import predict
+    >>> from depthlaw.theory.meanfield.update import predict
     >>> round(predict("pre-ln", "sgd", 8).update, 6)
     2.857937
 
@@ -18,12 +18,12 @@ from numbers import Real
 
 import mpmath
 
-from theory.asymptotics.evaluate import evaluate
-from theory.meanfield.closedform import ClosedForm, closed_form
-from theory.meanfield.recursion import LONGEST, by_leap, by_recursion, prediction
-from theory.meanfield.setting import Prediction, Setting
-from theory.schemes import OWN, Scheme
-from theory.symbols import L
+from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.meanfield.closedform import ClosedForm, closed_form
+from depthlaw.theory.meanfield.recursion import LONGEST, by_leap, by_recursion, prediction
+from depthlaw.theory.meanfield.setting import Prediction, Setting
+from depthlaw.theory.schemes import OWN, Scheme
+from depthlaw.theory.symbols import L
 
 MOST_SUBLAYERS = 10**12
 MOST_DECADES = 15
@@ -55,7 +55,7 @@ def predict(
     two. ValueError, in one line, where a name is unknown, a count is out of range, a list does not fit, or the gains
     take the second moments out of the range of floats.
 
-    >>> from theory.meanfield.update import predict
+    >>> from depthlaw.theory.meanfield.update import predict
     >>> found = predict("post-ln", "sgd", 64)
     >>> round(found.update, 4), round(found.roles["fc1"], 4)
     (42.6667, 21.3333)
@@ -77,8 +77,8 @@ def predict_setting(
 ) -> Prediction:
     """``predict`` for a setting that is already made: the same numbers, arguments and errors.
 
-    >>> from theory.meanfield.update import predict_setting
-    >>> from theory.meanfield.setting import Setting
+    >>> from depthlaw.theory.meanfield.update import predict_setting
+    >>> from depthlaw.theory.meanfield.setting import Setting
     >>> setting = Setting.of("pre-ln", "adam", "gelu", "rmsnorm")
     >>> [round(predict_setting(setting, count).update, 3) for count in (4, 16, 64)]
     [1.902, 5.524, 13.719]

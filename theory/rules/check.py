@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from sympy import Expr, S, cancel, oo
 
-from theory.asymptotics.expansion import sign_of
-from theory.asymptotics.orders import Order
-from theory.meanfield.growth import update_order
-from theory.meanfield.setting import Setting, degree
-from theory.rules.types import Rule, SideRule
-from theory.schemes import Scheme
-from theory.stack import PLACEMENTS, Stack
-from theory.symbols import L
+from depthlaw.theory.asymptotics.expansion import sign_of
+from depthlaw.theory.asymptotics.orders import Order
+from depthlaw.theory.meanfield.growth import update_order
+from depthlaw.theory.meanfield.setting import Setting, degree
+from depthlaw.theory.rules.types import Rule, SideRule
+from depthlaw.theory.schemes import Scheme
+from depthlaw.theory.stack import PLACEMENTS, Stack
+from depthlaw.theory.symbols import L
 
 
 def rule_scheme(rule: Rule, side: SideRule) -> Scheme:
@@ -21,9 +21,9 @@ def rule_scheme(rule: Rule, side: SideRule) -> Scheme:
 
     ValueError for a side with cross-attention, or that is read by one: that is no single stack.
 
-    >>> from theory.meanfield.update import predict
-    >>> from theory.rules.check import rule_scheme
-    >>> from theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.meanfield.update import predict
+    >>> from depthlaw.theory.rules.check import rule_scheme
+    >>> from depthlaw.theory.rules.solve import solve_rule
     >>> rule = solve_rule("post", "adam")
     >>> built = rule_scheme(rule, rule.sides[0])
     >>> built.stack.residual_weight, built.stack.gain_in
@@ -57,8 +57,8 @@ def rule_order(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: 
     (``is_flat``). The stack is that of ``rule_scheme``, the order that of ``growth.update_order``. BeyondScaleError
     where the order is open, ValueError for an encoder-decoder.
 
-    >>> from theory.rules.check import is_flat, rule_order
-    >>> from theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.rules.check import is_flat, rule_order
+    >>> from depthlaw.theory.rules.solve import solve_rule
     >>> post, sub = solve_rule("post", "sgd"), solve_rule("sub", "sgd")
     >>> str(rule_order(post, post.sides[0])), is_flat(rule_order(post, post.sides[0]))
     ('1', True)
@@ -78,8 +78,8 @@ def flat_gain(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: s
     gain g as g^-2r, so g = L^(r/2) is tried; it is returned only if its own order, derived anew, is flat. None where
     the rule is flat already, where it sets no gain, or where this does not help.
 
-    >>> from theory.rules.check import flat_gain
-    >>> from theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.rules.check import flat_gain
+    >>> from depthlaw.theory.rules.solve import solve_rule
     >>> rule = solve_rule("sub", "sgd")
     >>> flat_gain(rule, rule.sides[0]).evalf(3)
     1.18*N**0.234
@@ -105,9 +105,9 @@ def flat_gain(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: s
 def is_flat(order: Order) -> bool:
     """Whether an order is a constant other than 0.
 
-    >>> from theory.meanfield.growth import update_order
-    >>> from theory.rules.check import is_flat
-    >>> from theory.meanfield.setting import Setting
+    >>> from depthlaw.theory.meanfield.growth import update_order
+    >>> from depthlaw.theory.rules.check import is_flat
+    >>> from depthlaw.theory.meanfield.setting import Setting
     >>> [is_flat(update_order(Setting.of("deepnorm", name))) for name in ("sgd", "adam")]
     [True, False]
     """

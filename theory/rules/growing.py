@@ -13,12 +13,20 @@ from functools import cache, cached_property
 
 from sympy import Expr, Integer, Rational, S, harmonic, zeta
 
-from theory.asymptotics.orders import leading_order
-from theory.bounds.growing import ratio_sum
-from theory.rules.magnitude import Branch, Degrees, NoMemberError, exponents, lr_multiplier, solve_monomials, tidy
-from theory.rules.selection import Member
-from theory.stack import Side, SublayerKind
-from theory.symbols import L, branch_weight, init_gain, l, residual_weight
+from depthlaw.theory.asymptotics.orders import leading_order
+from depthlaw.theory.bounds.growing import ratio_sum
+from depthlaw.theory.rules.magnitude import (
+    Branch,
+    Degrees,
+    NoMemberError,
+    exponents,
+    lr_multiplier,
+    solve_monomials,
+    tidy,
+)
+from depthlaw.theory.rules.selection import Member
+from depthlaw.theory.stack import Side, SublayerKind
+from depthlaw.theory.symbols import L, branch_weight, init_gain, l, residual_weight
 
 _NOTES = {
     "leading-log": "one gain on every scaled matrix, from the leading order of the sum",

@@ -34,8 +34,8 @@ from sympy import (
     factorrat,
 )
 
-from theory.stack import Side, SublayerKind
-from theory.symbols import branch_weight, init_gain, residual_weight, scratch
+from depthlaw.theory.stack import Side, SublayerKind
+from depthlaw.theory.symbols import branch_weight, init_gain, residual_weight, scratch
 
 lr_multiplier: Final = scratch("rho", positive=True)
 """A multiplier of the learning rate."""
@@ -239,8 +239,8 @@ def compact(expr: Expr) -> str:
     """A monomial as one power, (2*N)**(1/4) rather than 2**(1/4)*N**(1/4); other expressions as sympy writes them.
 
     >>> from sympy import Rational
-    >>> from theory.rules.magnitude import compact
-    >>> from theory.symbols import N
+    >>> from depthlaw.theory.rules.magnitude import compact
+    >>> from depthlaw.theory.symbols import N
     >>> expr = (8 * N) ** Rational(-1, 4)
     >>> str(expr), compact(expr)
     ('2**(1/4)/(2*N**(1/4))', '(8*N)**(-1/4)')

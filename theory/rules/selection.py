@@ -14,8 +14,8 @@ from typing import Final
 
 from sympy import Expr, Integer, S
 
-from theory.rules.magnitude import NoMemberError, StackUpdate, lr_multiplier, solve_monomials, tidy
-from theory.symbols import branch_weight, init_gain, residual_weight
+from depthlaw.theory.rules.magnitude import NoMemberError, StackUpdate, lr_multiplier, solve_monomials, tidy
+from depthlaw.theory.symbols import branch_weight, init_gain, residual_weight
 
 
 @dataclass(frozen=True, kw_only=True)

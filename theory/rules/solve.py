@@ -20,14 +20,14 @@ from typing import Final
 
 from sympy import Expr, S
 
-from theory.optimizers import optimizer as optimizer_named
-from theory.rules.growing import GrowingUpdate, cross_at_one, grown_member, power_sum
-from theory.rules.magnitude import Branch, Degrees, NoMemberError, StackUpdate, compact, coupling_of
-from theory.rules.selection import SELECTIONS, Member, is_relative_free, select
-from theory.rules.types import Rule, SideNumbers, SideRule, evaluate, plainly
-from theory.schemes import nearest
-from theory.stack import ARCHITECTURES, SCALED_ROLES, UNSCALED_ROLES, Architecture, Side, SublayerKind
-from theory.symbols import L
+from depthlaw.theory.optimizers import optimizer as optimizer_named
+from depthlaw.theory.rules.growing import GrowingUpdate, cross_at_one, grown_member, power_sum
+from depthlaw.theory.rules.magnitude import Branch, Degrees, NoMemberError, StackUpdate, compact, coupling_of
+from depthlaw.theory.rules.selection import SELECTIONS, Member, is_relative_free, select
+from depthlaw.theory.rules.types import Rule, SideNumbers, SideRule, evaluate, plainly
+from depthlaw.theory.schemes import nearest
+from depthlaw.theory.stack import ARCHITECTURES, SCALED_ROLES, UNSCALED_ROLES, Architecture, Side, SublayerKind
+from depthlaw.theory.symbols import L
 
 __all__ = ["COUPLINGS", "NORMS", "Rule", "SideNumbers", "SideRule", "evaluate", "solve_rule", "update_under"]
 
@@ -78,7 +78,7 @@ def solve_rule(
     where a name is unknown or the combination has no answer. Source: S1-22..S1-41, S2-03, S2-19, S2-21, DN-04..DN-07,
     LI-05.
 
-    >>> from theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.rules.solve import solve_rule
     >>> rule = solve_rule("post", "adam")
     >>> side = rule.sides[0]
     >>> side.family
@@ -125,7 +125,7 @@ def update_under(rule: Rule, optimizer: Degrees | str) -> dict[str, Expr]:
 
     optimizer: a name, or any object with the two degrees. ValueError where the rule sets no gain.
 
-    >>> from theory.rules.solve import solve_rule, update_under
+    >>> from depthlaw.theory.rules.solve import solve_rule, update_under
     >>> update_under(solve_rule("post", "sgd"), "adam")
     {'encoder': sqrt(2)*sqrt(N)}
     >>> update_under(solve_rule("post", "adam"), "sgd")

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from sympy import Eq, Expr, Integer, S
 
-from theory.rules.growing import GrowingUpdate
-from theory.rules.magnitude import StackUpdate, compact, lr_multiplier
-from theory.rules.selection import Member
-from theory.symbols import M, N, branch_weight
+from depthlaw.theory.rules.growing import GrowingUpdate
+from depthlaw.theory.rules.magnitude import StackUpdate, compact, lr_multiplier
+from depthlaw.theory.rules.selection import Member
+from depthlaw.theory.symbols import M, N, branch_weight
 
 
 def plainly(expr: Expr) -> Expr:
@@ -25,7 +25,7 @@ class SideRule:
 
     Every expression is exact, in the counts N and M; ``member`` and the alternatives carry the same fields.
 
-    >>> from theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.rules.solve import solve_rule
     >>> side = solve_rule("post", "sgd").sides[0]
     >>> side.formula["family"], side.formula["branch_at_init"]
     ('2*N*lambda**2/alpha**2 = 1', '(2*N)**(-3/4)')
@@ -110,7 +110,7 @@ class Rule:
 
     sides: one ``SideRule`` each for encoder and decoder, those that there are. ``side(name)`` finds one.
 
-    >>> from theory.rules.solve import solve_rule
+    >>> from depthlaw.theory.rules.solve import solve_rule
     >>> rule = solve_rule("pre", "lamb", "decoder")
     >>> rule.select, [side.name for side in rule.sides]
     ('alpha-one', ['decoder'])
@@ -154,7 +154,7 @@ class SideNumbers:
 def evaluate(rule: Rule, **counts: int) -> dict[str, SideNumbers]:
     """The rule in numbers, by side: N layers of an encoder, M of a decoder. ValueError on a missing or unusable count.
 
-    >>> from theory.rules.solve import evaluate, solve_rule
+    >>> from depthlaw.theory.rules.solve import evaluate, solve_rule
     >>> numbers = evaluate(solve_rule("post", "sgd", "encoder-decoder", "deepnet"), N=18, M=18)["decoder"]
     >>> round(numbers.residual_weight, 4), round(numbers.init_gain["fc1"], 4), numbers.init_gain["q"]
     (2.7108, 0.2608, 1.0)

@@ -5,10 +5,10 @@ The results stand here at second hand: they were not read off the paper's own ta
 
 from __future__ import annotations
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Claim, Kind, Part, Route
-from paper_checks.claims.statements import Values
-from paper_checks.routes.checks import check
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Part, Route
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes.checks import check
 
 DIVERGED = "diverged"
 WMT17_DEPTHS: tuple[int, ...] = (6, 18, 50, 100)

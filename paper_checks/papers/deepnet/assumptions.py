@@ -17,19 +17,30 @@ from typing import Any
 import mpmath
 from sympy import Expr, Rational, S, diff, exp, factor, floor, fraction, lambdify, limit, log, oo, sqrt, together
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, told
-from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet import models
-from paper_checks.routes import algebra, averages, second_meanfield
-from paper_checks.routes.averages import Average
-from paper_checks.routes.checks import Answers, check, derived, python_command
-from paper_checks.routes.intervals import interval
-from paper_checks.routes.search import prove
-from theory.symbols import M, N, d, scratch
-from theory.symbols import gain_in as w
-from theory.symbols import gain_out as v
-from theory.symbols import residual_weight as alpha
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.deepnet import models
+from depthlaw.paper_checks.routes import algebra, averages, second_meanfield
+from depthlaw.paper_checks.routes.averages import Average
+from depthlaw.paper_checks.routes.checks import Answers, check, derived, python_command
+from depthlaw.paper_checks.routes.intervals import interval
+from depthlaw.paper_checks.routes.search import prove
+from depthlaw.theory.symbols import M, N, d, scratch
+from depthlaw.theory.symbols import gain_in as w
+from depthlaw.theory.symbols import gain_out as v
+from depthlaw.theory.symbols import residual_weight as alpha
 
 # ---------------------------------------------------------------- DN-01: averages of tokens
 
@@ -134,7 +145,7 @@ def _differentiated() -> dict[str, Expr]:
 
 @check(Route.PROOF, "the derived scalar model's")
 def _model_of_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
+    from depthlaw.theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
 
     stream, memory = cross_slopes(alpha, v, w)
     return [
@@ -176,7 +187,7 @@ def _near_by_limits(s: Values) -> list[bool | None]:
 @check(Route.NUMERIC, "the derived model's slopes at r = 2^-4 to 2^-12, and 1 less that")
 def _near_by_theory(s: Values) -> list[bool | None]:
     """At v = w: off by less than 2r, or by less than a factor 2 up to r = 1."""
-    from theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
+    from depthlaw.theory.bounds.scalar_model import scalar_sensitivity, scalar_slope
 
     small = [Rational(1, 2**k) for k in (4, 8, 12)]
     points = [(a, r) for a in (S.One, S(2)) for r in small]
@@ -225,8 +236,8 @@ def _product_settles(s: Values) -> Answers:
 @check(Route.PROOF, "limit of 2N log(slope) at the derived alpha and beta")
 def _product_limit(s: Values) -> list[bool | None]:
     """Less log of the printed form, as N = 1/t^4 grows."""
-    from theory.bounds.scalar_model import scalar_slope
-    from theory.rules.solve import solve_rule
+    from depthlaw.theory.bounds.scalar_model import scalar_slope
+    from depthlaw.theory.rules.solve import solve_rule
 
     side = solve_rule("post", "sgd", "encoder", "deepnet", with_alternatives=False).side("encoder")
     assert side.gain is not None
@@ -447,9 +458,9 @@ def _variance_of_model(s: Values) -> list[bool | None]:
 @cache
 def _squares_of_sum(num_layers: int) -> tuple[float, float, list[float]]:
     """(alpha, beta, the mean square of alpha x + G(x) by seed) of a real FFN sublayer of DeepNorm, ReLU, d = 128."""
-    from sims.measure import Question, collect
-    from sims.model import ModelConfig, SublayerConfig
-    from sims.update import Task
+    from depthlaw.sims.measure import Question, collect
+    from depthlaw.sims.model import ModelConfig, SublayerConfig
+    from depthlaw.sims.update import Task
 
     a, b = (float(expr.subs(N, num_layers)) for expr in models.PRINTED["encoder"])
     ffn = SublayerConfig(kind="ffn", residual_weight=a, gains={"fc1": b, "fc2": b})
@@ -552,7 +563,7 @@ _LAST = Values.of(gradient=sqrt(v**2 + w**2) / alpha)
 
 @check(Route.PROOF, "limit of the derived model's sensitivity over it, at DeepNorm's scales")
 def _last_of_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.scalar_model import scalar_sensitivity
+    from depthlaw.theory.bounds.scalar_model import scalar_sensitivity
 
     return [_keeps_order(scalar_sensitivity(alpha, v, w) / s["gradient"])]
 

@@ -16,17 +16,36 @@ from typing import Any
 
 from sympy import Expr, Rational, S, cancel, floor, log, simplify, sqrt
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
-from paper_checks.claims.statements import Decimals, Growth, Values
-from paper_checks.papers.deepnet import runs
-from paper_checks.papers.deepnet.models import PRINTED, TEXTS, Scales, one_token, scalar_sides, scales_at, sensitivities
-from paper_checks.papers.deepnet.theorems import post_norm
-from paper_checks.routes import algebra, kernel, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of, python_command
-from paper_checks.routes.intervals import exponent, exponent_of_means, interval
-from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
-from theory.symbols import L, M, N, init_gain
-from theory.symbols import residual_weight as alpha
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+)
+from depthlaw.paper_checks.claims.statements import Decimals, Growth, Values
+from depthlaw.paper_checks.papers.deepnet import runs
+from depthlaw.paper_checks.papers.deepnet.models import (
+    PRINTED,
+    TEXTS,
+    Scales,
+    one_token,
+    scalar_sides,
+    scales_at,
+    sensitivities,
+)
+from depthlaw.paper_checks.papers.deepnet.theorems import post_norm
+from depthlaw.paper_checks.routes import algebra, kernel, second_meanfield
+from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, derived, order_key, order_of, python_command
+from depthlaw.paper_checks.routes.intervals import exponent, exponent_of_means, interval
+from depthlaw.paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from depthlaw.theory.symbols import L, M, N, init_gain
+from depthlaw.theory.symbols import residual_weight as alpha
 
 QUARTER, SIXTEENTH = Rational(1, 4), Rational(1, 16)
 _TABLE = "Section 4, the table of alpha and beta"
@@ -38,7 +57,7 @@ _OF_TWO = N**4 * M
 
 @cache
 def _rule(architecture: str, coupling: str = "once") -> Any:
-    from theory.rules.solve import solve_rule
+    from depthlaw.theory.rules.solve import solve_rule
 
     chosen = coupling if architecture == "encoder-decoder" else None
     return solve_rule("post", "sgd", architecture, "deepnet", coupling=chosen, with_alternatives=False)
@@ -161,7 +180,7 @@ def _share_with(coupling: str, detail: str) -> Check:
     """The derived sum under one coupling; the other readings beside it."""
 
     def decide(s: Values) -> Answers:
-        from theory.rules.types import plainly
+        from depthlaw.theory.rules.types import plainly
 
         shares = {}
         for name in ("once", "own-gradient", "mean-square"):
@@ -332,9 +351,9 @@ def _by_theory(s: Values) -> list[bool | None]:
 
     What reaches the scores of an attention, and the biases of its queries with it, passed out and v: s/(alpha^2 + s).
     """
-    from theory.meanfield.closedform import symbolic_moments
-    from theory.moments import activation
-    from theory.schemes import scheme
+    from depthlaw.theory.meanfield.closedform import symbolic_moments
+    from depthlaw.theory.moments import activation
+    from depthlaw.theory.schemes import scheme
 
     stack = scheme("deepnorm").stack
     assert stack.residual_weight is not None

@@ -8,16 +8,16 @@ from typing import Any
 
 from sympy import S
 
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.models import matrix_shares
-from paper_checks.papers.deepnet.runs import BETWEEN, DEPTHS, encoder_decoders, layers
-from paper_checks.routes import algebra, questions
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import ends, exponent
-from paper_checks.routes.kernel import curve, law
-from paper_checks.routes.kernel import exponent as power_of
-from paper_checks.routes.training import BY_TRAINING, open_in_small
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route, claim
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.papers.deepnet.models import matrix_shares
+from depthlaw.paper_checks.papers.deepnet.runs import BETWEEN, DEPTHS, encoder_decoders, layers
+from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import ends, exponent
+from depthlaw.paper_checks.routes.kernel import curve, law
+from depthlaw.paper_checks.routes.kernel import exponent as power_of
+from depthlaw.paper_checks.routes.training import BY_TRAINING, open_in_small
 
 _POWERS = {"stays": (-math.inf, BETWEEN), "grows": (BETWEEN, math.inf)}
 """Where the power of N of an update lies."""

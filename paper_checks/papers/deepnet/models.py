@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import mpmath
 from sympy import Expr, nsimplify
 
-from paper_checks.routes.printed_tables import read
-from theory.symbols import M, N
+from depthlaw.paper_checks.routes.printed_tables import read
+from depthlaw.theory.symbols import M, N
 
 TEXTS = {
     "encoder": ("(2*N)**(1/4)", "(8*N)**(-1/4)"),
@@ -167,8 +167,8 @@ def squares(config: Any, seeds: Sequence[int], num_tokens: int) -> dict[str, lis
     """
     import torch
 
-    from sims.ensemble import Ensemble, Member
-    from sims.update import Inputs, Task, first_order
+    from depthlaw.sims.ensemble import Ensemble, Member
+    from depthlaw.sims.update import Inputs, Task, first_order
 
     d, task = config.d_model, Task(num_tokens=num_tokens)
     model = Ensemble([Member(task.on(config), seed) for seed in seeds])
@@ -200,7 +200,7 @@ def by_sublayer(
     scaled: Sequence[str] = SCALED,
 ) -> list[list[list[float]]]:
     """By side, sublayer and seed: the sublayer's part of the update of a real encoder-decoder with two heads."""
-    from sims.model import ModelConfig, alternating, decoder_layers
+    from depthlaw.sims.model import ModelConfig, alternating, decoder_layers
 
     first = (alternating(2, residual_weight=weight, gains=dict.fromkeys(scaled, gain)) for weight, gain in encoder)
     second = (decoder_layers(1, residual_weight=weight, gains=dict.fromkeys(scaled, gain)) for weight, gain in decoder)

@@ -4,7 +4,7 @@ Everywhere the update is that of one logit under SGD, the sum of ||df/dtheta||^2
 independent tokens. Nothing here is of theory/. A plan says which configurations a record has, with how many seeds; the
 command adds the runs that a record lacks, and changes none. Tests measure the first seeds again, and others.
 
-    python -m paper_checks.papers.deepnet.runs encoder-decoders    # adds what encoder-decoders.jsonl lacks
+    python -m depthlaw.paper_checks.papers.deepnet.runs encoder-decoders    # adds what encoder-decoders.jsonl lacks
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 from sympy import Expr, log
 
-from paper_checks.claims.claim import Route
-from paper_checks.claims.statements import Growth
-from paper_checks.papers.deepnet import models
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import exponent
-from paper_checks.system.places import RECORDS
-from sims.records.record import Run, append, find, make, read
-from theory.symbols import L
+from depthlaw.paper_checks.claims.claim import Route
+from depthlaw.paper_checks.claims.statements import Growth
+from depthlaw.paper_checks.papers.deepnet import models
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import exponent
+from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.sims.records.record import Run, append, find, make, read
+from depthlaw.theory.symbols import L
 
 NUM_TOKENS = 4
 BETWEEN = 1 / 8
@@ -95,7 +95,7 @@ def _encoder_decoder(config: Config, seeds: Sequence[int]) -> dict[str, list[flo
 
     It has N layers on either side, d = 64, FFN 128, 2 heads, relu.
     """
-    from sims.model import BRANCH_ROLES
+    from depthlaw.sims.model import BRANCH_ROLES
 
     scheme, num_layers = str(config["scheme"]), int(config["num_layers"])
     scaled = BRANCH_ROLES if scheme == "post-ln-init" else models.SCALED  # DeepNorm scales no query and no key
@@ -131,7 +131,7 @@ _NUM_SEEDS = {("deepnorm", "relu", 4): 768, ("deepnorm", "relu", 64): 192}
 
 def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
     """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases; FFN 32, 1 head."""
-    from paper_checks.lowering.lower import lower_transformer
+    from depthlaw.paper_checks.lowering.lower import lower_transformer
 
     length, activation = int(config["num_sublayers"]), str(config["activation"])
     shape = {"ffn_ratio": 1, "activation": activation, "has_affine": True, "has_bias": True}

@@ -20,21 +20,21 @@ from typing import Any
 import mpmath
 from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, limit, log, simplify, sqrt, together
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet import models, runs
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, growth_part, python_command
-from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_SECOND, GELU_SLOPE, KAPPA_POST
-from paper_checks.routes.intervals import OF_FEW, Interval, interval
-from paper_checks.routes.kernel import GROWTH_BY_KERNEL
-from paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
-from paper_checks.routes.search import search
-from theory.symbols import L, M, N, displacements, l, scratch, side_symbols
-from theory.symbols import gain_in as w
-from theory.symbols import gain_out as v
-from theory.symbols import residual_weight as alpha
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.papers.deepnet import models, runs
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, growth_part, python_command
+from depthlaw.paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_SECOND, GELU_SLOPE, KAPPA_POST
+from depthlaw.paper_checks.routes.intervals import OF_FEW, Interval, interval
+from depthlaw.paper_checks.routes.kernel import GROWTH_BY_KERNEL
+from depthlaw.paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.theory.symbols import L, M, N, displacements, l, scratch, side_symbols
+from depthlaw.theory.symbols import gain_in as w
+from depthlaw.theory.symbols import gain_out as v
+from depthlaw.theory.symbols import residual_weight as alpha
 
 # ---------------------------------------------------------------- DN-02, DN-03: in the scalar model
 
@@ -87,7 +87,7 @@ def _over_bound(s: Values, encoder: list[models.Sublayer], decoder: list[models.
 
 def _by_theory(num_layers: int, of_two: bool) -> Mapping[str, tuple[tuple[Expr, ...], Expr, Expr]]:
     """Of theta_1 of each side: (alpha, v, w), the size of its derivative, and what the amended bound multiplies by."""
-    from theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
+    from depthlaw.theory.bounds.scalar_model import cross_slopes, scalar_sensitivity, scalar_slope
 
     def at(which: str) -> tuple[Expr, ...]:
         a, b = (expr.subs({N: num_layers, M: num_layers}).evalf(40) for expr in models.PRINTED[which])
@@ -242,7 +242,7 @@ def _wide_over_bound(passing: Passing) -> Callable[[Values], Answers]:
 
 def post_norm(moments: Any, residual_weight: Any, by_v: Any, by_w: Any, root: Callable[[Any], Any]) -> Any:
     """theory's post-norm sublayer on a normalised stream. root: that of the numbers, sympy's or math's."""
-    from theory.stack import POST, NormKind, transfer
+    from depthlaw.theory.stack import POST, NormKind, transfer
 
     return transfer(
         POST,
@@ -260,8 +260,8 @@ def post_norm(moments: Any, residual_weight: Any, by_v: Any, by_w: Any, root: Ca
 
 @cache
 def _passed_by_theory(activation: str, a: float, by_v: float, by_w: float) -> tuple[float, float]:
-    from theory import moments
-    from theory.stack import BranchMoments
+    from depthlaw.theory import moments
+    from depthlaw.theory.stack import BranchMoments
 
     kinds = {"second": moments.Kind.SECOND, "slope_second": moments.Kind.SLOPE_SECOND}  # all that SGD's part has in it
     known = {name: moments.evaluator(moments.activation(activation), kind)(by_w) for name, kind in kinds.items()}
@@ -278,7 +278,7 @@ def _passed_by_quadrature(activation: str, a: float, by_v: float, by_w: float) -
 @cache
 def _measured(scheme: str, profile: str, is_ffn: bool, activation: str) -> list[list[float]]:
     """By sublayer and seed, ||df/dW1||^2 + ||df/dW2||^2 over d of one logit at the last token."""
-    from sims.model import ModelConfig, SublayerConfig
+    from depthlaw.sims.model import ModelConfig, SublayerConfig
 
     a, gains = _gains(scheme, profile, _LENGTH)
     kinds = ["ffn" if is_ffn or index % 2 else "attention" for index in range(_LENGTH)]
@@ -428,8 +428,8 @@ def _ratio(first: Expr, second: Expr) -> bool | None:
 
 @check(Route.PROOF, "the derived post-norm bound, over the printed one, is a number")
 def _theory_bound(s: Values) -> list[bool | None]:
-    from theory.bounds.update import derive_bound
-    from theory.symbols import gains_in, gains_out
+    from depthlaw.theory.bounds.update import derive_bound
+    from depthlaw.theory.symbols import gains_in, gains_out
 
     bound = derive_bound("post-ln").displacement
     assert bound is not None
@@ -453,7 +453,7 @@ _LOWERED = Rational(9, 10)
 
 @check(Route.PROOF, "the derived model's slopes above a first sublayer whose v and w are lowered to 0.9")
 def _moves_by_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.scalar_model import scalar_slope
+    from depthlaw.theory.bounds.scalar_model import scalar_slope
 
     whole = scalar_slope(S.One, S.One, S.One)
     moved = (whole - scalar_slope(S.One, _LOWERED, _LOWERED)) / (sqrt(2) * (1 - _LOWERED))
@@ -568,8 +568,8 @@ _SIDES = Values.of(
 
 @check(Route.PROOF, "its place in a layer of (self, cross, ffn)")
 def _index_of_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.update import cross_sublayers, reading_sides
-    from theory.stack import ARCHITECTURES
+    from depthlaw.theory.bounds.update import cross_sublayers, reading_sides
+    from depthlaw.theory.stack import ARCHITECTURES
 
     _, reader = reading_sides(ARCHITECTURES["encoder-decoder"])
     return [algebra.equal(s["cross"], cross_sublayers(reader, _j))]
@@ -577,7 +577,7 @@ def _index_of_theory(s: Values) -> list[bool | None]:
 
 @check(Route.PROPERTY, "the sublayers of a real decoder of 8 layers")
 def _index_of_network(s: Values) -> list[bool | None]:
-    from sims.model import decoder_layers
+    from depthlaw.sims.model import decoder_layers
 
     places = [index for index, part in enumerate(decoder_layers(8), start=1) if part.kind == "cross"]
     return [places == [int(s["cross"].subs(_j, layer)) for layer in range(1, 9)]]

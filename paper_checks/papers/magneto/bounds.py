@@ -8,18 +8,30 @@ from dataclasses import replace
 
 from sympy import Expr, Indexed, S, Sum, exp, lambdify, log, pi
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, claim, number, told
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers import cited
-from paper_checks.papers.magneto import theorems
-from paper_checks.routes import algebra, recorded_stacks, second_meanfield
-from paper_checks.routes.checks import GROWTH, Answers, check, growth_part, order_key, order_of
-from paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
-from paper_checks.routes.intervals import ends
-from paper_checks.routes.recorded_stacks import recorded_too
-from paper_checks.routes.update_bounds import Inequality, inequality, v, w
-from theory.symbols import L, l
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import (
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Sentence,
+    Verdict,
+    claim,
+    number,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.papers import cited
+from depthlaw.paper_checks.papers.magneto import theorems
+from depthlaw.paper_checks.routes import algebra, recorded_stacks, second_meanfield
+from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, growth_part, order_key, order_of
+from depthlaw.paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
+from depthlaw.paper_checks.routes.intervals import ends
+from depthlaw.paper_checks.routes.recorded_stacks import recorded_too
+from depthlaw.paper_checks.routes.update_bounds import Inequality, inequality, v, w
+from depthlaw.theory.symbols import L, l
 
 _PRE = Inequality(scheme="pre-ln", bound=theorems.PRE_BOUND, is_equal=False)
 _SUB = Inequality(scheme="sub-ln", bound=theorems.SUB_BOUND, is_equal=False)
@@ -194,8 +206,8 @@ _RATIO = Values.of(ratio=log(L) / L)
 
 @check(Route.MEANFIELD, "the leading orders, one over the other")
 def _ratio_derived(s: Values) -> list[bool | None]:
-    from theory.meanfield.growth import update_order
-    from theory.meanfield.setting import Setting
+    from depthlaw.theory.meanfield.growth import update_order
+    from depthlaw.theory.meanfield.setting import Setting
 
     pre, post = (order_key(update_order(Setting.of(name, "sgd", "relu"))) for name in ("pre-ln", "post-ln"))
     printed = order_key(order_of(s["ratio"]))

@@ -11,15 +11,15 @@ from typing import Any
 import mpmath
 from sympy import Expr, IndexedBase, Integer, Poly, Rational, S, cancel, fraction, harmonic, lambdify, together
 
-from paper_checks.claims.broken import broken, changed
-from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Part, Route, Verdict, claim
-from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.initialization import through_sublayer
-from paper_checks.papers.magneto.theorems import SUB_BOUND, bound_cell, order_cell
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.search import search
-from theory.symbols import L, M, N, gains_in, gains_out, scratch
+from depthlaw.paper_checks.claims.broken import broken, changed
+from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.magneto.initialization import through_sublayer
+from depthlaw.paper_checks.papers.magneto.theorems import SUB_BOUND, bound_cell, order_cell
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.theory.symbols import L, M, N, gains_in, gains_out, scratch
 
 ONE = Fraction(1)
 Side = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
@@ -36,8 +36,8 @@ _FIRST = Values.of("the cross-attentions are the l from 1 to 3M with l % 3 = {re
 
 @check(Route.PROOF, "its place in the decoder's layer, for layers 1 to 6")
 def _place_by_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.update import cross_sublayers
-    from theory.stack import ARCHITECTURES
+    from depthlaw.theory.bounds.update import cross_sublayers
+    from depthlaw.theory.stack import ARCHITECTURES
 
     (decoder,) = (side for side in ARCHITECTURES["encoder-decoder"].sides if side.name == "decoder")
     return [cross_sublayers(decoder, S(layer)) % 3 == s["remainder"] for layer in range(1, 7)]
@@ -109,8 +109,8 @@ def _coupling_added_up(s: Values) -> Answers:
 
 @check(Route.PROOF, "the derived coupling at these gains, M = 1, 2, 6, 12")
 def _coupling_by_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.update import derive_bound
-    from theory.symbols import side_symbols
+    from depthlaw.theory.bounds.update import derive_bound
+    from depthlaw.theory.symbols import side_symbols
 
     derived = derive_bound("encoder-decoder-sub-ln").coupling
     coupling = lambdify((side_symbols("decoder").gains_out, M), derived, modules="math")
@@ -405,7 +405,7 @@ _CROSS = Values.of(share=Rational(1, 3), coupling=Rational(1, 3) * (1 + harmonic
 
 @check(Route.PROOF, "the coupling derived from a decoder of (self, cross, ffn), equal gains")
 def _coupling_derived(s: Values) -> Answers:
-    from theory.bounds.update import derive_bound
+    from depthlaw.theory.bounds.update import derive_bound
 
     coupling = derive_bound("encoder-decoder-sub-ln").coupling_uniform
     assert coupling is not None

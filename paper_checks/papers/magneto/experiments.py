@@ -5,12 +5,12 @@ The pinned copy of the paper lacks its tables; they stand here as the slides pri
 
 from __future__ import annotations
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Claim, Kind, Route, claim
-from paper_checks.claims.statements import Values
-from paper_checks.routes import questions
-from paper_checks.routes.checks import check
-from paper_checks.routes.result_tables import (
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Route, claim
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes import questions
+from depthlaw.paper_checks.routes.checks import check
+from depthlaw.paper_checks.routes.result_tables import (
     AVERAGE,
     DIVERGED,
     OURS,
@@ -21,7 +21,7 @@ from paper_checks.routes.result_tables import (
     read_table,
     won,
 )
-from paper_checks.routes.training import open_in_small
+from depthlaw.paper_checks.routes.training import open_in_small
 
 # ---------------------------------------------------------------- the tables
 

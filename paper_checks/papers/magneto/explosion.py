@@ -18,15 +18,26 @@ from typing import Any
 
 from sympy import Expr, Indexed, Poly, S, Sum, cancel, expand, fraction, harmonic, lambdify, limit, sqrt, together
 
-from paper_checks.claims.broken import broken, changed
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Sentence, Verdict, told
-from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import Answers, check, python_command
-from paper_checks.routes.search import prove
-from paper_checks.routes.update_bounds import LETTERS, n, v, w
-from theory.symbols import L, k, l, scratch
+from depthlaw.paper_checks.claims.broken import broken, changed
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Sentence,
+    Verdict,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check, python_command
+from depthlaw.paper_checks.routes.search import prove
+from depthlaw.paper_checks.routes.update_bounds import LETTERS, n, v, w
+from depthlaw.theory.symbols import L, k, l, scratch
 
 # ---------------------------------------------------------------- S2-16: one term
 
@@ -240,8 +251,8 @@ def _shown(s: Values, length: int, place: int) -> dict[str, Any]:
 
 @check(Route.MEANFIELD, "the same by theory/, at w_l = 10^4, N = 1, 3 and 6")
 def _by_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.update import derive_bound
-    from theory.meanfield.update import predict
+    from depthlaw.theory.bounds.update import derive_bound
+    from depthlaw.theory.meanfield.update import predict
 
     def value(scheme: str, v: list[float], w: list[float]) -> float:
         if s["of"] == "bound":

@@ -10,17 +10,28 @@ from typing import Any
 import numpy as np
 from sympy import Expr, Poly, Rational, S, cancel, fraction, lambdify, log, pi, sqrt, together
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Amendment, Claim, Kind, Mutant, Part, Route, Sentence, Verdict, number, told
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.magneto.initialization import through_sublayer
-from paper_checks.papers.magneto.theorems import bracket_value
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
-from paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
-from paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
-from paper_checks.routes.training import trained_only
-from theory.symbols import L, scratch
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Sentence,
+    Verdict,
+    number,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.papers.magneto.initialization import through_sublayer
+from depthlaw.paper_checks.papers.magneto.theorems import bracket_value
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
+from depthlaw.paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
+from depthlaw.paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
+from depthlaw.paper_checks.routes.training import trained_only
+from depthlaw.theory.symbols import L, scratch
 
 # ---------------------------------------------------------------- the goal: S2-20
 
@@ -29,8 +40,8 @@ _GAMMA = Values.of(gamma_squared=log(L))
 
 def bracket_is_bounded(gamma: Expr) -> bool:
     """Whether the derived bound at that gain is of the order of a number."""
-    from theory.bounds.update import derive_bound
-    from theory.symbols import init_gain
+    from depthlaw.theory.bounds.update import derive_bound
+    from depthlaw.theory.symbols import init_gain
 
     return order_key(order_of(derive_bound("sub-ln").uniform.subs(init_gain, gamma))) == (0, 0, 0)
 

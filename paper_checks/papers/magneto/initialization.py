@@ -11,12 +11,12 @@ from typing import Any
 
 from sympy import Abs, Expr, Integer, Rational, S, sqrt
 
-from paper_checks.claims.broken import broken, changed
-from paper_checks.claims.claim import Claim, Kind, Route, claim
-from paper_checks.claims.statements import Values
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.search import search
-from theory.symbols import d, gains_in, gains_out, l, scratch
+from depthlaw.paper_checks.claims.broken import broken, changed
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Route, claim
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.theory.symbols import d, gains_in, gains_out, l, scratch
 
 _v, _w = gains_out[l], gains_in[l]
 
@@ -28,7 +28,7 @@ def through_sublayer(
 
     moments: the fields of ``BranchMoments``. letters: the stream's second moment and the two gains.
     """
-    from theory.stack import PLACEMENTS, BranchMoments, NormKind, transfer
+    from depthlaw.theory.stack import PLACEMENTS, BranchMoments, NormKind, transfer
 
     weights = {"residual_weight": 1, "branch_weight": 1, "input_scale": 1}
     return transfer(
@@ -132,7 +132,7 @@ def _moved_logits(label: int) -> Any:
     """By how much an SGD step on cross-entropy moves the logits of a small Pre-LN network."""
     import torch
 
-    from sims.model import ModelConfig, Transformer, alternating
+    from depthlaw.sims.model import ModelConfig, Transformer, alternating
 
     generator = torch.Generator().manual_seed(label)
     model = Transformer(ModelConfig(encoder=alternating(4), placement="pre", d_model=8), seed=label)
@@ -172,7 +172,7 @@ def _at_scale(activation: str, placement: str, seed: int, which: int, factor: fl
     """F at one coordinate, its gradient with respect to the scaled W1, and its cosine with that W1."""
     import torch
 
-    from sims.model import ModelConfig, SublayerConfig, Transformer
+    from depthlaw.sims.model import ModelConfig, SublayerConfig, Transformer
 
     sublayers = (SublayerConfig(kind="ffn"),) * 3
     model = Transformer(ModelConfig(encoder=sublayers, placement=placement, d_model=8, activation=activation), seed)

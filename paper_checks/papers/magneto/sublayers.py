@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Function, IndexedBase, S, Sum, expand, lambdify
 
-from paper_checks.claims.broken import broken, changed
-from paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
-from paper_checks.claims.statements import Sublayer, Values
-from paper_checks.routes import algebra
-from paper_checks.routes.checks import check
-from theory.symbols import L, l, scratch
-from theory.symbols import init_gain as gamma
+from depthlaw.paper_checks.claims.broken import broken, changed
+from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict
+from depthlaw.paper_checks.claims.statements import Sublayer, Values
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.paper_checks.routes.checks import check
+from depthlaw.theory.symbols import L, l, scratch
+from depthlaw.theory.symbols import init_gain as gamma
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ def network(
     """
     import torch
 
-    from sims.model import ModelConfig, SublayerConfig, Transformer, alternating
+    from depthlaw.sims.model import ModelConfig, SublayerConfig, Transformer, alternating
 
     is_cross, (num_heads, activation) = "cross" in kinds, _ARCHITECTURES[seed]
     sublayers = tuple(SublayerConfig(kind=kind) for kind in kinds)
@@ -174,7 +174,7 @@ def _in_real_stack(placement: str) -> tuple[Check, Check]:
 
     @check(Route.PROOF, f"norms first, before the last matrix, last: as in the stack of {scheme_name}, and none else")
     def by_theory(s: Sublayer) -> list[bool | None]:
-        from theory.schemes import scheme
+        from depthlaw.theory.schemes import scheme
 
         norms = scheme(scheme_name).stack.placement
         places = {"pre": s.steps[0] == "LN", "inner": s.steps[-2] == "LN", "branch": s.steps[-1] == "LN"}
@@ -265,7 +265,7 @@ def _degree(role: str) -> int:
 
 @check(Route.PROOF, "the roles on the value path of the theory's sublayers, and those beside it")
 def _by_theory_roles(s: Values) -> list[bool | None]:
-    from theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
+    from depthlaw.theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
 
     expected: dict[str, Expr] = {}
     for kind in (SublayerKind.SELF, SublayerKind.FFN):

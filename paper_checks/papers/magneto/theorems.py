@@ -15,15 +15,15 @@ from typing import Any
 import mpmath
 from sympy import Expr, Indexed, Rational, S, Sum, Tuple, harmonic, lambdify, log
 
-from paper_checks.claims.broken import broken, changed
-from paper_checks.claims.claim import Cell, Check, Claim, Kind, Mutant, Route, claim
-from paper_checks.claims.statements import Values
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import Answers, check, order_key, order_of
-from paper_checks.routes.printed_tables import read
-from paper_checks.routes.update_bounds import LETTERS, n, v, w
-from theory.symbols import L, M, N, k, l, scratch
-from theory.symbols import init_gain as gamma
+from depthlaw.paper_checks.claims.broken import broken, changed
+from depthlaw.paper_checks.claims.claim import Cell, Check, Claim, Kind, Mutant, Route, claim
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check, order_key, order_of
+from depthlaw.paper_checks.routes.printed_tables import read
+from depthlaw.paper_checks.routes.update_bounds import LETTERS, n, v, w
+from depthlaw.theory.symbols import L, M, N, k, l, scratch
+from depthlaw.theory.symbols import init_gain as gamma
 
 PRE_TERMS: tuple[Expr, Expr] = (v[l] ** 2 + w[l] ** 2, v[l] ** 2 * w[l] ** 2)
 SUB_TERMS: tuple[Expr, Expr] = (1 + v[l] ** 2 / w[l] ** 2, v[l] ** 2)
@@ -64,7 +64,7 @@ GAMMAS = Values.of(**{name: read(text) for name, (*_, text) in _SIDES.items()})
 
 @cache
 def _rule(architecture: str) -> Any:
-    from theory.rules.solve import solve_rule
+    from depthlaw.theory.rules.solve import solve_rule
 
     return solve_rule("sub", "sgd", architecture, with_alternatives=False)
 
@@ -99,7 +99,7 @@ _MOST = 6
 
 def equals_derived(name: str) -> Check:
     def decide(s: Values) -> list[bool | None]:
-        from theory.bounds.update import derive_bound
+        from depthlaw.theory.bounds.update import derive_bound
 
         return [same_sums(s["bound"], derive_bound(name).expression)]
 
@@ -157,7 +157,7 @@ def _at_equal_gains(scheme: str, bound: Expr) -> tuple[Check, Check]:
     @check(Route.PROOF, f"the closed form of the {scheme} bound at equal gains, and its leading order")
     def by_theory(s: Values) -> list[bool | None]:
         """The order carries the gain as the bracket does."""
-        from theory.bounds.update import derive_bound
+        from depthlaw.theory.bounds.update import derive_bound
 
         bracket = derive_bound(scheme).uniform
         if not s["bracket"].has(gamma):

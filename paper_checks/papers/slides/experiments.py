@@ -12,15 +12,27 @@ from typing import Any
 
 from sympy import Expr, lambdify, limit, log, oo
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
-from paper_checks.claims.statements import Statement, Values
-from paper_checks.papers.magneto import experiments
-from paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT
-from paper_checks.routes import algebra, questions
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.parameter_counts import Count, counted, to_rounding
-from paper_checks.routes.result_tables import (
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Statement, Values
+from depthlaw.paper_checks.papers.magneto import experiments
+from depthlaw.paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT
+from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.parameter_counts import Count, counted, to_rounding
+from depthlaw.paper_checks.routes.result_tables import (
     AVERAGE,
     DIVERGED,
     OURS,
@@ -38,8 +50,8 @@ from paper_checks.routes.result_tables import (
     rounded_from,
     won,
 )
-from paper_checks.routes.training import BY_TRAINING, Answered, open_in_small
-from theory.symbols import N
+from depthlaw.paper_checks.routes.training import BY_TRAINING, Answered, open_in_small
+from depthlaw.theory.symbols import N
 
 _GPT = (ZERO_SHOT, FOUR_SHOT)
 

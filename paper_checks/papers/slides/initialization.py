@@ -10,18 +10,30 @@ from itertools import pairwise
 import mpmath
 from sympy import Abs, Add, Expr, Indexed, Poly, Rational, S, Sum, cancel, exp, fraction, lambdify, log, pi, sqrt
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
-from paper_checks.claims.statements import Growth, Sublayer, Values
-from paper_checks.papers.magneto import explosion, goal, initialization, theorems
-from paper_checks.papers.magneto.goal import true_update
-from paper_checks.papers.slides.experiments import smaller_is_stabler
-from paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
-from paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
-from paper_checks.routes.kernel import kernel_too
-from paper_checks.routes.recorded_stacks import recorded_too
-from paper_checks.routes.update_bounds import n, v, w
-from theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Growth, Sublayer, Values
+from depthlaw.paper_checks.papers.magneto import explosion, goal, initialization, theorems
+from depthlaw.paper_checks.papers.magneto.goal import true_update
+from depthlaw.paper_checks.papers.slides.experiments import smaller_is_stabler
+from depthlaw.paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
+from depthlaw.paper_checks.routes.kernel import kernel_too
+from depthlaw.paper_checks.routes.recorded_stacks import recorded_too
+from depthlaw.paper_checks.routes.update_bounds import n, v, w
+from depthlaw.theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
 
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"
 _GOAL = "Magneto: Initialization, GOAL and Derivation"
@@ -104,8 +116,8 @@ _SLIDE = Sublayer(("LN", "W1", "LN", "W2"))
 
 @check(Route.MEANFIELD, "the growth of its update against that of the paper's, relu")
 def _same_law(s: Sublayer) -> list[bool | None]:
-    from theory.meanfield.growth import update_order
-    from theory.meanfield.setting import Setting
+    from depthlaw.theory.meanfield.growth import update_order
+    from depthlaw.theory.meanfield.setting import Setting
 
     names = ["relu" if "phi" in steps else "identity" for steps in (s.steps, _PAPER.steps)]
     slide, paper = (order_key(update_order(Setting.of("sub-ln", "sgd", name))) for name in names)
@@ -223,7 +235,7 @@ _SCHEMES = {"post": "post-ln", "pre": "pre-ln", "sub": "sub-ln"}
 
 @check(Route.PROOF, "leading orders of the derived bounds")
 def _orders_derived(s: Values) -> list[bool | None]:
-    from theory.bounds.update import derive_bound
+    from depthlaw.theory.bounds.update import derive_bound
 
     return [order_key(derive_bound(_SCHEMES[name]).order) == order_key(order_of(printed, N)) for name, printed in s]
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from sympy import S, log, sqrt
 
-from paper_checks.claims.broken import changed
-from paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
-from paper_checks.claims.statements import Values
-from paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
-from paper_checks.papers.magneto.sublayers import PSEUDO_CODE
-from paper_checks.papers.magneto.theorems import GAMMAS, S2_03, bracket_value
-from paper_checks.papers.slides.initialization import signal
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import check, order_key, order_of
-from theory.symbols import L, M, N, l
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.magneto.explosion import LATER, NONE, NOT_FIRST, compared, comparison
+from depthlaw.paper_checks.papers.magneto.sublayers import PSEUDO_CODE
+from depthlaw.paper_checks.papers.magneto.theorems import GAMMAS, S2_03, bracket_value
+from depthlaw.paper_checks.papers.slides.initialization import signal
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import check, order_key, order_of
+from depthlaw.theory.symbols import L, M, N, l
 
 # ---------------------------------------------------------------- S3-01: the code
 
@@ -96,7 +96,7 @@ _LOWER = Values.of(ratio=log(L) / L)
 
 @check(Route.PROOF, "orders of the derived bounds")
 def _lower_by_theory(s: Values) -> list[bool | None]:
-    from theory.bounds.update import derive_bound
+    from depthlaw.theory.bounds.update import derive_bound
 
     of_sub, of_post = (order_key(derive_bound(name).order) for name in ("sub-ln", "post-ln"))
     printed = order_key(order_of(s["ratio"]))

@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING, Any
 from numpy.random import default_rng
 from sympy import Expr, Float, LambertW, Max, S, diag, exp, expand, lambdify, sqrt
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
-from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.abstract import WMT17
-from paper_checks.papers.magneto.experiments import GLUE, OPUS
-from paper_checks.papers.su.sublayers import (
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.deepnet.abstract import WMT17
+from depthlaw.paper_checks.papers.magneto.experiments import GLUE, OPUS
+from depthlaw.paper_checks.papers.su.sublayers import (
     ROUNDING,
     derivatives,
     derivatives_part,
@@ -31,16 +43,16 @@ from paper_checks.papers.su.sublayers import (
     phi,
     shown,
 )
-from paper_checks.routes import algebra, questions
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import interval
-from paper_checks.routes.result_tables import AVERAGE, DIVERGED, TRAINED, Column, ran, won
-from paper_checks.routes.training import BY_TRAINING, trained_only
-from theory.symbols import d, scratch, scratch_matrix
-from theory.symbols import residual_weight as alpha
+from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import interval
+from depthlaw.paper_checks.routes.result_tables import AVERAGE, DIVERGED, TRAINED, Column, ran, won
+from depthlaw.paper_checks.routes.training import BY_TRAINING, trained_only
+from depthlaw.theory.symbols import d, scratch, scratch_matrix
+from depthlaw.theory.symbols import residual_weight as alpha
 
 if TYPE_CHECKING:
-    from theory.moments import Activation
+    from depthlaw.theory.moments import Activation
 
 _SECTION = "Feedforward Gradients"
 _THEORY_NAMES = {"swish": "silu"}
@@ -143,14 +155,14 @@ def _within(s: Values) -> Answers:
 
 @cache
 def _relative_error(function: Activation, k: float) -> float:
-    from theory.moments import inhomogeneity
+    from depthlaw.theory.moments import inhomogeneity
 
     return float(inhomogeneity(function, k, digits=6))
 
 
 @check(Route.MEANFIELD, "root mean square of phi(lambda x) - lambda phi(x) over that of lambda phi(x), x ~ N(0, 1)")
 def _typically_within(s: Values) -> Answers:
-    from theory.moments import Kind, activation, numeric
+    from depthlaw.theory.moments import Kind, activation, numeric
 
     name: str = s["phi"]
     function, holds, numbers = activation(_THEORY_NAMES.get(name, name)), [], {}
@@ -413,7 +425,7 @@ def _free_of_width(s: Values) -> Answers:
 
 @check(Route.MEANFIELD, "the mean square of an entry is E phi(z)^2, z ~ N(0, 1), whatever the width")
 def _by_second_moments(s: Values) -> Answers:
-    from theory.moments import Kind, activation, numeric
+    from depthlaw.theory.moments import Kind, activation, numeric
 
     squares = {name: numeric(activation(_THEORY_NAMES.get(name, name)), Kind.SECOND, 1.0) for name in _ACTIVATIONS}
     values = ", ".join(f"{name}: {square:.6g}" for name, square in squares.items())

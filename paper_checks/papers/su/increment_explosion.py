@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from sympy import Expr, S, expand, lambdify, sqrt
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, claim
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.experiments.warmup import EDGE
-from paper_checks.papers.deepnet.abstract import (
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import Check, Claim, Kind, Mutant, Part, Route, claim
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.experiments.warmup import EDGE
+from depthlaw.paper_checks.papers.deepnet.abstract import (
     DIVERGED,
     THOUSAND,
     THOUSAND_MUTANTS,
@@ -26,17 +26,17 @@ from paper_checks.papers.deepnet.abstract import (
     WMT17_DEPTHS,
     layers_counted,
 )
-from paper_checks.papers.magneto.experiments import OPUS
-from paper_checks.papers.su.preliminary_conclusion import growth_by_four
-from paper_checks.papers.su.sublayers import ROUNDING, shown
-from paper_checks.routes import algebra, questions, second_meanfield
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import interval
-from paper_checks.routes.parameter_counts import Count, counted, to_rounding
-from paper_checks.routes.printed_tables import l1_g, norm_g, read_update
-from paper_checks.routes.search import search
-from paper_checks.routes.training import BY_TRAINING
-from theory.symbols import L, N, d, eta, scratch
+from depthlaw.paper_checks.papers.magneto.experiments import OPUS
+from depthlaw.paper_checks.papers.su.preliminary_conclusion import growth_by_four
+from depthlaw.paper_checks.papers.su.sublayers import ROUNDING, shown
+from depthlaw.paper_checks.routes import algebra, questions, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import interval
+from depthlaw.paper_checks.routes.parameter_counts import Count, counted, to_rounding
+from depthlaw.paper_checks.routes.printed_tables import l1_g, norm_g, read_update
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.paper_checks.routes.training import BY_TRAINING
+from depthlaw.theory.symbols import L, N, d, eta, scratch
 
 _FIRST_PARAGRAPH = "first paragraph"
 
@@ -161,9 +161,9 @@ def _one_step(optimizer: str, activation: str = "gelu") -> tuple[Mapping[str, np
     """
     import torch
 
-    from sims.ensemble import Ensemble, Member
-    from sims.model import ModelConfig, alternating
-    from sims.update import Task, draw_inputs, finite_changes, first_order, real_step
+    from depthlaw.sims.ensemble import Ensemble, Member
+    from depthlaw.sims.model import ModelConfig, alternating
+    from depthlaw.sims.update import Task, draw_inputs, finite_changes, first_order, real_step
 
     task, seeds = Task(num_tokens=5, readout="sum", objective="ce", num_classes=12), range(8)
     config = task.on(ModelConfig(encoder=alternating(4), d_model=12, ffn_ratio=1, activation=activation))
@@ -235,7 +235,7 @@ def loss_change_checks(optimizer: str) -> tuple[Check, ...]:
     """The statement's ``change`` is that of the loss by one step of the optimizer, to first order."""
 
     def published(s: Values) -> list[bool | None]:
-        from theory.optimizers import optimizer as named
+        from depthlaw.theory.optimizers import optimizer as named
 
         return [bool((s["change"] / read_update(named(optimizer).loss_change_text)).cancel() == 1)]
 

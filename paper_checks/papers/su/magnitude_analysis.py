@@ -14,19 +14,30 @@ import numpy as np
 from numpy.random import default_rng
 from sympy import Expr, S, exp, factor, integrate, itermonomials, lambdify, limit, oo, pi, solve, sqrt
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number
-from paper_checks.claims.statements import Values
-from paper_checks.papers.su.sublayers import ROUNDING, contains, normal, shown
-from paper_checks.routes import algebra
-from paper_checks.routes.checks import Answers, all_of, check, python_command
-from paper_checks.routes.search import search
-from theory.symbols import init_gain as lam
-from theory.symbols import residual_weight as alpha
-from theory.symbols import scratch
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+)
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.su.sublayers import ROUNDING, contains, normal, shown
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.paper_checks.routes.checks import Answers, all_of, check, python_command
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.theory.symbols import init_gain as lam
+from depthlaw.theory.symbols import residual_weight as alpha
+from depthlaw.theory.symbols import scratch
 
 if TYPE_CHECKING:
-    from sims.model import ModelConfig
+    from depthlaw.sims.model import ModelConfig
 
 _SECTION = "Magnitude Analysis"
 t1, t2 = scratch("tr_A", positive=True), scratch("tr_A2", positive=True)
@@ -309,7 +320,7 @@ def _probed(config: ModelConfig, name: str, num_seeds: int) -> tuple[Any, Any, A
     """(dL/dlambda, dL/dW, U, lambda) of one matrix W = lambda U of each network, by autograd; L = <head, output>."""
     import torch
 
-    from sims.ensemble import Ensemble, Member
+    from depthlaw.sims.ensemble import Ensemble, Member
 
     model, generator = Ensemble([Member(config, seed) for seed in range(num_seeds)]), default_rng(10)
     x, head = (normal(generator, num_seeds, 1, 2, config.d_model) for _ in range(2))
@@ -325,7 +336,7 @@ def _probed(config: ModelConfig, name: str, num_seeds: int) -> tuple[Any, Any, A
 
 @check(Route.MEASURED, "autograd: every matrix of a real Transformer")
 def _by_autograd(s: Values) -> list[bool | None]:
-    from sims.model import MATRICES, ModelConfig, alternating
+    from depthlaw.sims.model import MATRICES, ModelConfig, alternating
 
     printed = lambdify((inner, lam), s["derivative"], modules="math")
     config = ModelConfig(encoder=alternating(4), d_model=12, activation="gelu")
@@ -369,7 +380,7 @@ _PRINTED = Values.of(
 def _is_blind_where_said(s: Values) -> Answers:
     from hypothesis import strategies as st
 
-    from sims.model import ModelConfig, SublayerConfig
+    from depthlaw.sims.model import ModelConfig, SublayerConfig
 
     names, integers = st.sampled_from(tuple(_PROBES)), st.integers
     cases = st.tuples(names, integers(1, 4), integers(4, 12), integers(-2, 2), integers(1, 3))

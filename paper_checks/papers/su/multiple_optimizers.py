@@ -13,11 +13,23 @@ from typing import Any
 from numpy.random import default_rng
 from sympy import Abs, Expr, Float, Integer, Matrix, Rational, S, oo, sign, simplify, sqrt, symbols
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, told
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.su.increment_explosion import loss_change_checks
-from paper_checks.papers.su.preliminary_conclusion import (
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.papers.su.increment_explosion import loss_change_checks
+from depthlaw.paper_checks.papers.su.preliminary_conclusion import (
     HALF,
     OPTIMIZERS,
     TABLE,
@@ -31,15 +43,15 @@ from paper_checks.papers.su.preliminary_conclusion import (
     solution,
     why,
 )
-from paper_checks.papers.su.sublayers import ROUNDING, normal
-from paper_checks.routes import algebra, questions
-from paper_checks.routes.checks import Answers, check, python_command
-from paper_checks.routes.printed_tables import g, l1_g, n, norm_g, norm_theta, read_update, sign_g
-from paper_checks.routes.search import search
-from paper_checks.routes.training import at_this_scale
-from theory.symbols import L, eta
-from theory.symbols import init_gain as lam
-from theory.symbols import residual_weight as alpha
+from depthlaw.paper_checks.papers.su.sublayers import ROUNDING, normal
+from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes.checks import Answers, check, python_command
+from depthlaw.paper_checks.routes.printed_tables import g, l1_g, n, norm_g, norm_theta, read_update, sign_g
+from depthlaw.paper_checks.routes.search import search
+from depthlaw.paper_checks.routes.training import at_this_scale
+from depthlaw.theory.symbols import L, eta
+from depthlaw.theory.symbols import init_gain as lam
+from depthlaw.theory.symbols import residual_weight as alpha
 
 _GRAD = r"\nabla_{\boldsymbol{\theta}}\mathcal{L}(\boldsymbol{\theta})"
 _SECTION = "Multiple Optimizers"
@@ -287,7 +299,7 @@ def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
     statement = Values.of(step=step, loss=loss)
 
     def published_map(s: Values) -> list[bool | None]:
-        from theory.optimizers import optimizer as published
+        from depthlaw.theory.optimizers import optimizer as published
 
         known = published(optimizer)
         pairs = ((s["step"], known.update_text), (s["loss"], known.loss_change_text))
@@ -310,7 +322,7 @@ def _map_part(optimizer: str, name: str, **rest: Any) -> Part:
 
 @check(Route.PROOF, "degrees of the published map, by scaling it symbolically")
 def _degrees_by_map(s: Values) -> list[bool | None]:
-    from theory.optimizers import optimizer as published
+    from depthlaw.theory.optimizers import optimizer as published
 
     lamb = published("lamb")
     return [algebra.equal(S(2) ** s["gradient"], S(2) ** lamb.gradient_degree), lamb.parameter_degree == s["parameter"]]
@@ -415,8 +427,8 @@ _S1_37 = Claim(
 
 @check(Route.PROOF, "||Delta theta||/||theta|| of the published map on a matrix of symbols")
 def _relative_by_map(s: Values) -> list[bool | None]:
-    from theory.optimizers import frobenius
-    from theory.optimizers import optimizer as published
+    from depthlaw.theory.optimizers import frobenius
+    from depthlaw.theory.optimizers import optimizer as published
 
     grad, theta = (Matrix(1, 3, symbols(f"{name}1:4", real=True, nonzero=True)) for name in ("g", "p"))
     relative = frobenius(published("lamb").update(grad, theta)) ** 2 / frobenius(theta) ** 2
@@ -432,8 +444,8 @@ def _relative_by_map(s: Values) -> list[bool | None]:
     "RMS(theta) >= eps_2, up to eta eps_2/RMS(theta) where it is smaller",
 )
 def _relative_measured(s: Values) -> list[bool | None]:
-    from sims.model import ModelConfig, SublayerConfig, Transformer
-    from sims.optim import make
+    from depthlaw.sims.model import ModelConfig, SublayerConfig, Transformer
+    from depthlaw.sims.optim import make
 
     printed, rate = float(s["relative"].subs({eta: 1, n: 256})), 2.0**-7
     answers: list[bool | None] = []

@@ -11,10 +11,22 @@ from typing import Any
 
 from sympy import Expr, Rational, S, limit, log, oo
 
-from paper_checks.claims.claim import Amendment, Cell, Check, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
-from paper_checks.claims.statements import Values
-from paper_checks.papers.deepnet.abstract import M2M
-from paper_checks.papers.su.preliminary_conclusion import (
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Check,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+)
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.deepnet.abstract import M2M
+from depthlaw.paper_checks.papers.su.preliminary_conclusion import (
     HALF,
     OPTIMIZERS,
     QUARTER,
@@ -25,14 +37,14 @@ from paper_checks.papers.su.preliminary_conclusion import (
     side,
     size,
 )
-from paper_checks.papers.su.sublayers import layer_norm
-from paper_checks.routes import algebra, second_meanfield
-from paper_checks.routes.checks import Answers, check, derived
-from paper_checks.routes.intervals import Interval, interval, of_logs
-from paper_checks.routes.parameter_counts import Count, counted, to_rounding
-from paper_checks.routes.printed_tables import read
-from paper_checks.routes.result_tables import Column, won
-from theory.symbols import L, N
+from depthlaw.paper_checks.papers.su.sublayers import layer_norm
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check, derived
+from depthlaw.paper_checks.routes.intervals import Interval, interval, of_logs
+from depthlaw.paper_checks.routes.parameter_counts import Count, counted, to_rounding
+from depthlaw.paper_checks.routes.printed_tables import read
+from depthlaw.paper_checks.routes.result_tables import Column, won
+from depthlaw.theory.symbols import L, N
 
 _SECOND, _LAST = "Post-hoc Analysis, second paragraph", "Post-hoc Analysis, last paragraph"
 
@@ -82,9 +94,9 @@ def _deep(weight: float, gain: float, activation: str, length: int) -> tuple[lis
     """
     import torch
 
-    from sims.ensemble import Ensemble, Member
-    from sims.model import ModelConfig, alternating
-    from sims.update import Task, draw_inputs, first_order
+    from depthlaw.sims.ensemble import Ensemble, Member
+    from depthlaw.sims.model import ModelConfig, alternating
+    from depthlaw.sims.update import Task, draw_inputs, first_order
 
     class Watched(Ensemble):
         """Keeps the largest factor of its norms: that is ||dLN(z)/dz|| at z."""

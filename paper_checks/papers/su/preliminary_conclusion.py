@@ -14,19 +14,19 @@ from typing import Any
 from numpy.random import default_rng
 from sympy import Expr, Rational, S, log
 
-from paper_checks.claims.broken import broken
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
-from paper_checks.claims.statements import Growth, Values
-from paper_checks.papers.deepnet.models import PRINTED
-from paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal
-from paper_checks.routes import algebra
-from paper_checks.routes.checks import check, derived, growth_part
-from paper_checks.routes.kernel import kernel_too
-from paper_checks.routes.printed_tables import read
-from paper_checks.routes.recorded_stacks import recorded_too
-from theory.symbols import L, N
-from theory.symbols import init_gain as lam
-from theory.symbols import residual_weight as alpha
+from depthlaw.paper_checks.claims.broken import broken
+from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.papers.deepnet.models import PRINTED
+from depthlaw.paper_checks.papers.su.sublayers import attention, ffn, gaussian, layer_norm, normal
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.paper_checks.routes.checks import check, derived, growth_part
+from depthlaw.paper_checks.routes.kernel import kernel_too
+from depthlaw.paper_checks.routes.printed_tables import read
+from depthlaw.paper_checks.routes.recorded_stacks import recorded_too
+from depthlaw.theory.symbols import L, N
+from depthlaw.theory.symbols import init_gain as lam
+from depthlaw.theory.symbols import residual_weight as alpha
 
 HALF, QUARTER = Rational(1, 2), Rational(1, 4)
 TWO_N = 2 * N
@@ -44,7 +44,7 @@ TABLE = {name: (read(alpha_text), read(lam_text)) for name, (alpha_text, lam_tex
 
 @cache
 def _rule(norm: str, optimizer: str, select: str | None) -> Any:
-    from theory.rules.solve import solve_rule
+    from depthlaw.theory.rules.solve import solve_rule
 
     return solve_rule(norm, optimizer, "encoder", select)
 
@@ -160,7 +160,7 @@ def _count_modules(s: Values) -> list[bool | None]:
 
 
 def _sublayers() -> dict[str, Expr]:
-    from theory.stack import ARCHITECTURES
+    from depthlaw.theory.stack import ARCHITECTURES
 
     return {"count": ARCHITECTURES["encoder"].sides[0].num_sublayers}
 
@@ -183,8 +183,8 @@ _S1_21 = claim(
 
 def _magnitude() -> dict[str, Expr]:
     """Of every matrix on the value path of a branch of two, at one gain."""
-    from theory.rules.magnitude import Branch
-    from theory.symbols import branch_weight
+    from depthlaw.theory.rules.magnitude import Branch
+    from depthlaw.theory.symbols import branch_weight
 
     branch = Branch()
     first, second = (branch.uniform(g).xreplace({branch_weight: S.One}) for g in branch.gradients)

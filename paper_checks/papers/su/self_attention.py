@@ -18,9 +18,21 @@ from typing import Any, NamedTuple
 from numpy.random import default_rng
 from sympy import Expr, Rational, S, exp, expand, oo, simplify, symbols
 
-from paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim, number, told
-from paper_checks.claims.statements import Values
-from paper_checks.papers.su.sublayers import (
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+    told,
+)
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.papers.su.sublayers import (
     alpha,
     attention,
     derivatives_part,
@@ -32,12 +44,12 @@ from paper_checks.papers.su.sublayers import (
     layer_norm,
     normal,
 )
-from paper_checks.routes import averages
-from paper_checks.routes.averages import Average
-from paper_checks.routes.checks import Answers, check
-from paper_checks.routes.intervals import Interval, interval, of_logs
-from paper_checks.routes.second_meanfield import coefficients
-from theory.symbols import scratch_matrix
+from depthlaw.paper_checks.routes import averages
+from depthlaw.paper_checks.routes.averages import Average
+from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.intervals import Interval, interval, of_logs
+from depthlaw.paper_checks.routes.second_meanfield import coefficients
+from depthlaw.theory.symbols import scratch_matrix
 
 _SECTION = "Self-Attention"
 _EXPLAIN = "depthlaw explain S1-18"
@@ -409,9 +421,9 @@ _DEEP_UNSCALED = _DEEP.with_(logits=UNSCALED)
 @cache
 def query_shares(scheme: str, length: int, *, is_scaled: bool) -> tuple[float, ...]:
     """log of the share of q and k in the squared gradients of all matrices of real Transformers, by seed."""
-    from sims.measure import Question, collect
-    from sims.model import ModelConfig, alternating
-    from sims.update import Task
+    from depthlaw.sims.measure import Question, collect
+    from depthlaw.sims.model import ModelConfig, alternating
+    from depthlaw.sims.update import Task
 
     network = coefficients(scheme, length)
     gains = {role: network.gain_in for role in ("v", "out", "fc1", "fc2")}

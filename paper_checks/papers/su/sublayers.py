@@ -15,12 +15,12 @@ from typing import Any
 from numpy.random import default_rng
 from sympy import Expr
 
-from paper_checks.claims.claim import Part, Route
-from paper_checks.claims.statements import Values
-from paper_checks.routes.checks import check
-from paper_checks.routes.intervals import interval
-from theory.symbols import residual_weight as alpha
-from theory.symbols import scratch
+from depthlaw.paper_checks.claims.claim import Part, Route
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes.checks import check
+from depthlaw.paper_checks.routes.intervals import interval
+from depthlaw.theory.symbols import residual_weight as alpha
+from depthlaw.theory.symbols import scratch
 
 lam1, lam2, lam_q, lam_k, lam_v, lam_o = (
     scratch(f"lambda_{name}", positive=True) for name in ("1", "2", "q", "k", "v", "o")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paper_checks.audit.audit import audit
-from paper_checks.audit.compare import Fault
+from depthlaw.paper_checks.audit.audit import audit
+from depthlaw.paper_checks.audit.compare import Fault
 from tests.paper_checks.audit.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
 from tests.paper_checks.audit.transformer import Build, renamed
 

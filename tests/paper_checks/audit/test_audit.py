@@ -17,13 +17,14 @@ from torch.nn.utils.parametrizations import weight_norm
 from transformers import CONFIG_MAPPING
 
 import depthlaw
-from paper_checks.audit.audit import _missed, audit, extrapolated
-from paper_checks.audit.builders import hugging_face
-from paper_checks.audit.expected import Claimed
-from paper_checks.audit.updates import predicted, task_of
-from paper_checks.recipes.catalogue import RECIPES
-from sims.optim import make
-from sims.stats import estimate
+from depthlaw.paper_checks.audit.audit import _missed, audit, extrapolated
+from depthlaw.paper_checks.audit.builders import hugging_face
+from depthlaw.paper_checks.audit.expected import Claimed
+from depthlaw.paper_checks.audit.updates import predicted, task_of
+from depthlaw.paper_checks.recipes.catalogue import RECIPES
+from depthlaw.sims.optim import make
+from depthlaw.sims.stats import estimate
+from depthlaw.theory.schemes import SCHEMES
 from tests.command import depthlaw as run
 from tests.paper_checks.audit.gallery import (
     BOTH,
@@ -42,7 +43,6 @@ from tests.paper_checks.audit.gallery import (
     xavier_scaled,
 )
 from tests.paper_checks.audit.transformer import At, Block, FeedForward, Shape, Sublayer, everywhere, transformer
-from theory.schemes import SCHEMES
 
 MODELS = """
 import torch
@@ -189,7 +189,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """One JSON document, exit 1 as there is a fault, and every number of it finite."""
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit.FAR", (40,))
     result = run("audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "2", "--json")
     assert result.returncode == 1, result.stderr
     answer = json.loads(result.stdout)
@@ -319,7 +319,7 @@ def test_nothing_is_predicted_of_other_depths_where_depth_is_ignored() -> None:
 
 def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose last line, a command, has an answer."""
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit.FAR", (40,))
     monkeypatch.setenv("COLUMNS", "80")
     result = run(
         "audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "1", COLUMNS="80"
@@ -884,7 +884,7 @@ def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.M
     """The ratio to what is asked for is that of the model to its right twin, whatever both start their matrices by.
 
     Laws at twice the depth are known to a percent or two, from matrices of some thousand entries each."""
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", (8,))
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit.FAR", (8,))
     right = RIGHT["gpt2"]
     twice, twin = (
         audit(lambda n, by=by: Stacked(n, lambda n, at: by * right(n, at), lambda n, at: by * right(n, at)), (2, 4),
@@ -899,7 +899,7 @@ def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.M
 
 
 def test_of_copies_nothing_is_said_that_holds_of_independent_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", (40,))
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit.FAR", (40,))
     answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", num_seeds=1)
     (fault,) = answer.faults
     assert "that of independent layers would be" in fault.why and " at 40" not in fault.why
@@ -971,7 +971,7 @@ def test_a_residual_weight_is_wrong_where_every_layer_has_it() -> None:
 
 @pytest.mark.parametrize("is_pre", [True, False])
 def test_copies_add_up_where_it_is_measured(is_pre: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", ())
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit.FAR", ())
 
     def build(num_layers: int) -> nn.Module:
         layer = nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True, norm_first=is_pre)
@@ -1075,7 +1075,7 @@ def test_a_fault_says_how_far_the_update_is_from_what_it_should_be(
     model: str, claim: dict[str, Any], clause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And where the update is right to grow more, that the fault is another one than its growth."""
-    monkeypatch.setattr("paper_checks.audit.audit.FAR", (12, 48))
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit.FAR", (12, 48))
     build = {
         "rule lost": transformer(GPT_2, lambda matrix: 0.02),
         "alpha of 12 layers": transformer(replace(DEEPNORM, residual_weight=lambda at: 24**0.25), deepnorm),
@@ -1290,7 +1290,7 @@ def test_initialise_says_where_norms_move() -> None:
 @pytest.fixture
 def _no_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a model is nearest to takes longest, and is not asked here."""
-    monkeypatch.setattr("paper_checks.audit.audit._nearest", lambda *_: None)
+    monkeypatch.setattr("depthlaw.paper_checks.audit.audit._nearest", lambda *_: None)
 
 
 def _is(at: Any, layer: int, kind: str = "ffn") -> bool:

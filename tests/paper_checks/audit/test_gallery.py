@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from paper_checks.audit.audit import audit
-from paper_checks.audit.inputs import guess
+from depthlaw.paper_checks.audit.audit import audit
+from depthlaw.paper_checks.audit.inputs import guess
 from tests.paper_checks.audit.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
 from tests.paper_checks.audit.score import accused, missed
 from tests.paper_checks.audit.transformer import renamed

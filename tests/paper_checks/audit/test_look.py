@@ -17,10 +17,10 @@ import x_transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paper_checks.audit import builders
-from paper_checks.audit.inputs import given, guess
-from paper_checks.audit.look import Built, Sublayer, Weight, look
-from sims.model import (
+from depthlaw.paper_checks.audit import builders
+from depthlaw.paper_checks.audit.inputs import given, guess
+from depthlaw.paper_checks.audit.look import Built, Sublayer, Weight, look
+from depthlaw.sims.model import (
     PLACEMENTS,
     ModelConfig,
     SublayerConfig,

@@ -11,9 +11,7 @@ somebody asks for it.
 
 from typing import Any
 
-import paper_checks
-import sims
-import theory
+from depthlaw import paper_checks, sims, theory
 
 
 def __dir__() -> list[str]:
@@ -22,7 +20,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name == "audit":  # a room of paper_checks has that name, too
-        from paper_checks.audit.audit import audit
+        from depthlaw.paper_checks.audit.audit import audit
 
         return audit
     for package in (theory, sims, paper_checks):
