@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 import typer
@@ -45,11 +46,12 @@ ClickError = next(
 )
 
 _REFUSED = 2
-_EXTRAS = {
+EXTRAS = {
     "verify": ("hypothesis", "z3", "latex2mathml", "markdown_it", "sklearn"),
     "cluster": ("dask", "distributed"),
 }
 """What an extra of the wheel brings, by the names that are imported."""
+_VERIFYING = ("verify", "report")
 _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
@@ -181,6 +183,11 @@ def _answer(arguments: list[str]) -> int:
         return _refuse(
             "torchrun cuts the runs of `depthlaw train` over its processes; any other command is given without it"
         )
+    if arguments[0] in _VERIFYING and not {"--help", "-h"} & set(arguments):
+        # Before anything is checked: a check that raises is one that does not hold.
+        for package in EXTRAS["verify"]:
+            if find_spec(package) is None:
+                return _lacks(arguments, package, "verify")
     try:
         code = app(arguments, standalone_mode=False)
         if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort
@@ -190,13 +197,10 @@ def _answer(arguments: list[str]) -> int:
         code = _refuse(advised(error.format_message(), arguments))  # pyright: ignore[reportAttributeAccessIssue]
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if (extra := next((name for name, packages in _EXTRAS.items() if package in packages), None)) is None:
+        if (extra := next((name for name, packages in EXTRAS.items() if package in packages), None)) is None:
             raise
         _drop_output()
-        code = _refuse(
-            f"`depthlaw {arguments[0]}` needs {package}, which is not installed here "
-            f"(allowed: with the extra, `pip install 'depthlaw[{extra}]'`)"
-        )
+        code = _lacks(arguments, package, extra)
     except (typer.Abort, KeyboardInterrupt):
         code = _stopped()
     except BrokenPipeError:  # the reader of a pipe has seen enough
@@ -208,6 +212,13 @@ def _answer(arguments: list[str]) -> int:
     except BadInputError as error:
         code = _refuse(str(error))
     return code if isinstance(code, int) else 0
+
+
+def _lacks(arguments: list[str], package: str, extra: str) -> int:
+    return _refuse(
+        f"`depthlaw {arguments[0]}` needs {package}, which is not installed here "
+        f"(allowed: with the extra, `pip install 'depthlaw[{extra}]'`)"
+    )
 
 
 def _stopped() -> int:

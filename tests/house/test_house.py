@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -114,6 +115,22 @@ def test_no_machine_paths() -> None:
         lines = [] if b"\0" in content else content.decode(errors="replace").splitlines()
         wrong += [f"{path}: {line}" for line in lines if len(line) <= MAX_TEXT_COLUMNS and MACHINE_PATH.search(line)]
     assert not wrong
+
+
+def test_pip_s_pins_are_those_of_the_lock() -> None:
+    """constraints.txt is what ``make lock`` writes of uv.lock, and the lock knows what pyproject.toml asks for."""
+    shown = run("make", "-n", "lock").stdout
+    (command,) = re.findall(r"\.venv/bin/uv (export [^;|>]*?);", shown.replace("\\\n", " "))
+    result = run(Path(sys.executable).with_name("uv"), *command.split())
+    assert result.returncode == 0, result.stderr
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert pins.partition("\n")[2] == result.stdout
+    locked = {package["name"]: package for package in tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))["package"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = {name.split(";")[0] for extra in project["optional-dependencies"].values() for name in extra}
+    asked |= {*project["dependencies"]}
+    known = {f"{one['name']}{one.get('specifier', '')}" for one in locked["depthlaw"]["metadata"]["requires-dist"]}
+    assert {name.replace(" ", "") for name in asked} == known
 
 
 # --- commands

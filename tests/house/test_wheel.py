@@ -1,0 +1,66 @@
+"""The wheel: what it has, and that it works beside a user's own packages and without any extra.
+
+``make test-installed`` does the same in environments of their own, with the oldest and the newest torch.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from depthlaw.paper_checks.cli.app import EXTRAS
+from tests.installed.__main__ import COMMANDS, own_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+_MAIN = "import sys; from depthlaw.paper_checks.cli.app import main; sys.argv[0] = 'depthlaw'; main()"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = f"from hatchling.build import build_wheel; build_wheel({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_has_one_name_and_all_that_the_checkout_has(wheel: Path) -> None:
+    names = {path.name for path in wheel.iterdir()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"depthlaw"}
+    for room in ("theory", "sims", "paper_checks"):
+        for path in (ROOT / room).rglob("*.py*"):
+            if path.suffix in (".py", ".pyi"):
+                assert (wheel / "depthlaw" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+
+
+def answer(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Of the wheel, not of the checkout, in a folder of a user's own; without what an extra brings."""
+    lacking = [name for names in EXTRAS.values() for name in names if name != "markdown_it"]  # rich brings that
+    code = (
+        f"import sys\nsys.modules.update(dict.fromkeys({lacking}))\n"
+        f"import depthlaw\nassert depthlaw.__file__.startswith({str(wheel)!r}), depthlaw.__file__\n{_MAIN}"
+    )
+    settings = {**os.environ, "PYTHONPATH": str(wheel), "COLUMNS": "100"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+def test_commands_answer_beside_a_user_s_own_packages(arguments: tuple[str, ...], wheel: Path, tmp_path: Path) -> None:
+    result = answer(wheel, own_folder(tmp_path), *arguments, "--json")
+    assert result.returncode == (1 if arguments[0] == "audit" else 0), result.stderr
+    assert json.loads(result.stdout)
+
+
+def test_a_command_that_lacks_an_extra_says_how_to_get_it(wheel: Path, tmp_path: Path) -> None:
+    result = answer(wheel, tmp_path, "verify", "S2-08")
+    assert result.returncode == 2 and result.stdout == ""
+    assert "which is not installed here (allowed: with the extra, `pip install 'depthlaw[verify]'`)" in result.stderr
+    assert len(result.stderr.strip().splitlines()) <= 2 and "Traceback" not in result.stderr
