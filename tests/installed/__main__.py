@@ -73,7 +73,7 @@ def _is_fine(environment: Environment, folder: Path, uv: str) -> bool:
     """Prints what was tried and what came of it."""
     python = folder / "venv" / "bin" / "python"
     subprocess.run([uv, "venv", "-q", "--python", environment.python, folder / "venv"], check=True)
-    pip = [uv, "pip", "install", "-q", "--python", python]
+    pip = [uv, "pip", "install", "-q", "--no-config", "--python", python]  # none of this project's pins
     start = time.monotonic()
     subprocess.run([*pip, *environment.packages], check=True)
     before = {name: _installed(python, name) for name in ("torch", "numpy", "sympy")}
