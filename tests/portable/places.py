@@ -155,13 +155,14 @@ def another_python(version: str) -> Path:
         say(f"making an environment for Python {version} (a minute or more)")
         subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+        extras = project["optional-dependencies"]
+        wanted = [*project["dependencies"], *extras["verify"], *extras["dev"]]
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-qq", "-c", str(pins)]
         # PyPI's torch for Linux brings gigabytes of CUDA along; a CPU build is taken where an index has one.
         torch = next(line for line in pins.read_text(encoding="utf-8").splitlines() if line.startswith("torch=="))
         if not _runs([*pip, "--no-deps", f"{torch}+cpu"]):
             raise MissingError(f"no CPU build of torch for Python {version}")
         subprocess.run([*pip, *wanted], check=True)
-        subprocess.run([*pip, "--no-deps", *project["optional-dependencies"]["peers"], "-e", str(ROOT)], check=True)
+        subprocess.run([*pip, "--no-deps", *extras["peers"], "-e", str(ROOT)], check=True)
         stamp.write_text(key, encoding="utf-8")
     return folder / "bin" / "python"
