@@ -50,6 +50,8 @@ ACTIVATIONS: Mapping[str, str] = {
 """The activation phi, by name: a function of torch.nn.functional, "" for phi(u) = u."""
 GATED = ("swiglu", "geglu", "reglu")
 """The activations phi of FFNs of three matrices, fc2(phi(fc1(u)) * fc3(u))."""
+KINKED = ("relu", "leaky_relu", "reglu")
+"""The activations phi whose derivative jumps at 0, where two straight lines meet."""
 NORM_PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 BEFORE_NORM: Mapping[str, tuple[str, ...]] = {
     "q": ("q",),

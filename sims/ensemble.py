@@ -25,6 +25,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from depthlaw.sims.config import KINKED
 from depthlaw.sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer, Weight, weights_of
 
 
@@ -66,15 +67,19 @@ class _Linear(torch.autograd.Function):
 class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
-    rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do. overflowed:
-    a dictionary, or None. By the name of a sublayer it receives whether a number that a norm in it divides by was not
-    finite, (E,). Without it nobody would see such an overflow: the norm of entries whose squares overflow is 0.
+    rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do.
+    kinks: a dictionary, or None. By the name of a sublayer it has on which side of an activation's kink each unit is,
+    (E, B, T, F): a forward pass writes what is missing, and keeps to what it finds.
+    overflowed: a dictionary, or None. By the name of a sublayer it receives whether a number that a norm in it divides
+    by was not finite, (E,). Without it nobody would see such an overflow: the norm of entries whose squares overflow is
+    0.
     receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and neither the
     matrix nor its bias gets a gradient: a norm of it can be taken while it is small and near, and no two are held.
     ValueError where members differ in more than numbers.
     """
 
     rounding = 0.0
+    kinks: dict[str, Tensor] | None = None
     overflowed: dict[str, Tensor] | None = None
     receive: Receive | None = None
 
@@ -132,6 +137,14 @@ class Ensemble(Transformer):
             return x_BTD
         noise = torch.randn(x_BTD.shape, generator=self._generator, **self._kind)
         return x_BTD * (1 + self.rounding * noise)
+
+    def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
+        if self.kinks is None or self.config.activation not in KINKED:
+            return super()._activated(name, u_BTF)
+        if name not in self.kinks:
+            self.kinks[name] = u_BTF.detach() > 0
+        slope_below = -super()._activated(name, u_BTF.new_tensor(-1.0))
+        return torch.where(self.kinks[name], u_BTF, slope_below * u_BTF)
 
     def on_norm(self, name: str, factor_BT1: Tensor) -> None:
         if self.overflowed is not None:

@@ -361,7 +361,9 @@ def _part(
         told += part
         advance(part)
 
+    model.kinks = {} if probes else None
     order = first_order(model, inputs, task, optimizers, keeps_steps=question.keeps_steps, on_stream=on_stream)
+    kinks, model.kinks = model.kinks, None
     values: dict[str, Tensor] = {}
     for optimizer in question.optimizers:
         values |= _by_role(model, order, optimizer)
@@ -375,7 +377,7 @@ def _part(
             values |= _finite(question, model, inputs, order, optimizer)
     if question.has_layers:
         values |= _streams(order)
-    unreliable = rounding(question, model, inputs, order, advance) if probes else {}
+    unreliable = {} if kinks is None else rounding(question, model, inputs, order, kinks, advance)
     advance(len(seeds) - told)
     diverged = divergences(order)
     listed = {name: value.double().cpu().tolist() for name, value in values.items()}
@@ -476,15 +478,19 @@ def rounding(
     model: Ensemble,
     inputs: Inputs,
     order: FirstOrder,
+    kinks: dict[str, Tensor],
     advance: Callable[[float], None] = lambda _: None,
 ) -> dict[str, float]:
     """Each quantity's relative change under noise of one unit in the last place, where it is beyond ``_FAST_LIMIT``.
     The noise is put on every x_l of the first networks. order: the first-order result of these networks without noise.
+    kinks: the side of its kink on which each unit is without noise, by sublayer.
 
     The gradients of q and k come from the differences between tokens, which deep post-LN makes smaller than rounding.
-    Behind a norm of two numbers they are 0.
+    Behind a norm of two numbers they are 0. Noise takes no unit to the other side of its kink: where the tokens have
+    become one, a ReLU that is 0 but for rounding switches for all of them, and every gradient of that network jumps by
+    some percent. Of its two values neither is less precise, and rounding draws one as the seed draws the weights.
     """
-    model.rounding = torch.finfo(_TYPES[question.dtype]).eps
+    model.rounding, model.kinks = torch.finfo(_TYPES[question.dtype]).eps, kinks
     again = first_order(model, inputs, question.task, question.optimizers, on_stream=lambda: advance(0.0))
     runs = []
     for run in (order, again):
@@ -492,7 +498,7 @@ def rounding(
         for optimizer in question.optimizers:
             runs[-1] |= _by_role(model, run, optimizer)
             runs[-1] |= _by_layer(model, run, optimizer) if question.has_layers else {}
-    model.rounding = 0.0
+    model.rounding, model.kinks = 0.0, None
     unreliable = {}
     for name, exact in runs[0].items():
         # A member that diverged has no change, and hides no other's.

@@ -342,6 +342,10 @@ class Transformer(nn.Module):
             sum_BTD = sum_BTD + numbers.input_weight * first_BTD
         return self._norm("post", name, sum_BTD), added_BTD, values_BTD
 
+    def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
+        """phi(u) in the sublayer of that name."""
+        return phi(self.config.activation)(u_BTF)
+
     def _branch(
         self,
         name: str,
@@ -356,7 +360,7 @@ class Transformer(nn.Module):
             attended_BTD, values_BTD = self._branch(name, "attention", u_BTD, None, is_causal, values_BTD)
             return attended_BTD + self._branch(name, "ffn", u_BTD, None, False, None)[0], values_BTD
         if kind == "ffn":
-            hidden_BTF = phi(self.config.activation)(self._linear(f"{name}_fc1", u_BTD))
+            hidden_BTF = self._activated(name, self._linear(f"{name}_fc1", u_BTD))
             if self.config.activation in GATED:
                 hidden_BTF = hidden_BTF * self._linear(f"{name}_fc3", u_BTD)
             return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF)), values_BTD

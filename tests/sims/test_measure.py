@@ -12,6 +12,7 @@ import torch
 from scipy.stats import ttest_ind
 
 from depthlaw.sims import measure
+from depthlaw.sims.config import KINKED
 from depthlaw.sims.ensemble import MOST, Ensemble, Member, NotEnoughMemoryError
 from depthlaw.sims.measure import Question, Result, choose_device, run
 from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
@@ -209,7 +210,7 @@ def test_a_diverged_seed_is_recorded_and_not_dropped(monkeypatch: pytest.MonkeyP
 
 
 def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """By quantity, in float32 and, with the same weights and inputs, in float64."""
+    """By quantity, in float32 and, with the same weights and inputs and no ReLU on the other side of 0, in float64."""
     config = asked.full_config
     short = Ensemble([Member(config, seed) for seed in seeds], dtype=torch.float32)
     exact = Ensemble([Member(config, seed) for seed in seeds])
@@ -219,6 +220,7 @@ def in_both(asked: Question, seeds: range) -> tuple[dict[str, torch.Tensor], dic
             parameter.copy_(own[name])
     inputs = draw_inputs(config, asked.task, seeds, torch.float32, "cpu")
     measured = []
+    short.kinks = exact.kinks = {}
     for model, x in ((short, inputs.x), (exact, inputs.x.double())):
         order = first_order(model, Inputs(x, None, inputs.labels), asked.task, asked.optimizers)
         values: dict[str, torch.Tensor] = {}
@@ -258,6 +260,27 @@ def test_what_rounding_decides_is_found_and_nothing_else(num_sublayers: int, som
     # Deep q and k are lost, yet their sums are those of the first layers, which are right.
     for optimizer in asked.optimizers:
         assert all((errors[f"{optimizer}/{role}"] < 1e-3).all() for role in ("q", "k", "update"))
+
+
+@pytest.mark.parametrize("activation", KINKED)
+def test_a_unit_that_rounding_switches_loses_nothing(activation: str) -> None:
+    """Half the units of an FFN are 0 but for rounding: either side is as good, whichever the rounding takes."""
+    asked = question(2, task=Task(num_tokens=1), optimizers=("adam",), dtype="float32", activation=activation)
+    model = Ensemble([Member(asked.full_config, seed) for seed in range(2)], dtype=torch.float32)
+    inputs = draw_inputs(asked.full_config, asked.task, range(2), torch.float32, "cpu")
+    fc1_EFD = dict(model.named_parameters())["_weights.encoder_1_fc1"][:, ::2]
+    u_ED = dict(((side, index), x) for side, index, x in model.walk(inputs.x))["encoder", 1][:, 0, 0]
+    with torch.no_grad():
+        for _ in range(3):  # each time what rounding has left
+            fc1_EFD -= (fc1_EFD @ u_ED[..., None]) * u_ED[:, None] / u_ED.square().sum(-1)[:, None, None]
+
+    def change(kinks: dict[str, torch.Tensor] | None) -> dict[str, float]:
+        model.kinks = kinks
+        order = first_order(model, inputs, asked.task, asked.optimizers)
+        return measure.rounding(asked, model, inputs, order, {} if kinks is None else kinks)
+
+    assert change(None)["adam/fc1"] > measure._LIMIT
+    assert change({}) == {}
 
 
 @pytest.mark.parametrize(
