@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distributed import Client
+
 from depthlaw.paper_checks.system.places import ROOT
 
 PATIENCE = 120.0
@@ -75,10 +77,14 @@ class DaskCluster:
 
 @contextmanager
 def dask_cluster(folder: Path, num_workers: int = 2, *options: str, **environment: str) -> Iterator[DaskCluster]:
+    """All workers have joined: on a busy machine that takes longer than a test that is impatient would wait."""
     cluster = DaskCluster(folder, environment)
     try:
         for _ in range(num_workers):
             cluster.add_worker(*options)
+        if num_workers:
+            with Client(cluster.address, set_as_default=False) as client:
+                client.wait_for_workers(num_workers, timeout=PATIENCE)
         yield cluster
     finally:
         cluster.close()
