@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from depthlaw.paper_checks.cli.app import EXTRAS
+from depthlaw.paper_checks.system.places import RECORDS
 from tests.installed.__main__ import COMMANDS, own_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,19 @@ def test_the_wheel_has_one_name_and_all_that_the_checkout_has(wheel: Path) -> No
         for path in (ROOT / room).rglob("*.py*"):
             if path.suffix in (".py", ".pyi"):
                 assert (wheel / "depthlaw" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+
+
+def test_no_answer_rests_on_a_record_that_the_wheel_lacks(wheel: Path) -> None:
+    """What it lacks is named where generated pages and what measures for them are, and nowhere else."""
+    records = {path.relative_to(RECORDS) for path in RECORDS.glob("**/*.jsonl") if path.parts[-2] != "local"}
+    there = wheel / "depthlaw" / "sims" / "records"
+    lacks = {path for path in records if not (there / path).exists()}
+    assert {path.stem for path in lacks} == {"clients", "transformers", "transformer-variants"}
+    rooms = ROOT / "paper_checks"
+    for path in rooms.rglob("*.py"):
+        if path.relative_to(rooms).parts[0] not in ("experiments", "pages"):
+            text = path.read_text(encoding="utf-8")
+            assert not [name for name in lacks if name.name in text], path
 
 
 def answer(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
