@@ -15,10 +15,14 @@ from depthlaw import paper_checks, sims, theory
 
 
 def __dir__() -> list[str]:
-    return [*theory.__all__, *sims.__all__, *paper_checks.__all__, "audit"]
+    return ["__version__", *theory.__all__, *sims.__all__, *paper_checks.__all__, "audit"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("depthlaw")
     if name == "audit":  # a room of paper_checks has that name, too
         from depthlaw.paper_checks.audit.audit import audit
 

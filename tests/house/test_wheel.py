@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -20,14 +21,20 @@ ROOT = Path(__file__).resolve().parents[2]
 _MAIN = "import sys; from depthlaw.paper_checks.cli.app import main; sys.argv[0] = 'depthlaw'; main()"
 
 
+def built(root: Path, kind: str, folder: Path) -> Path:
+    build = f"from hatchling.build import build_{kind}; print(build_{kind}({str(folder)!r}))"
+    result = subprocess.run([sys.executable, "-c", build], cwd=root, check=True, capture_output=True, text=True)
+    return folder / result.stdout.split()[-1]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpacked."""
+    """Built from the source distribution, as whoever publishes it does; unpacked."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = f"from hatchling.build import build_wheel; build_wheel({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
-    (path,) = folder.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+    with tarfile.open(built(ROOT, "sdist", folder)) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = (path for path in folder.iterdir() if path.is_dir())
+    with zipfile.ZipFile(built(source, "wheel", folder)) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
 
