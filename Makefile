@@ -53,11 +53,8 @@ test-peers: testing ## the audit of other packages, in environments of their own
 test-installed: testing ## the wheel in environments of their own, beside the oldest and newest torch: gigabytes; NAME=oldest for one
 	@$(BIN)/python -m tests.installed $(NAME)
 
-gpu: ## on a machine with a GPU, with any Python that has the dependencies: its tests, then the records that need one
-	@$(PYTHON) -m pytest -m gpu
-	@$(PYTHON) -m depthlaw.paper_checks.experiments.sweeps gpu --device cuda $(GPU_OPTIONS)
-	@$(PYTHON) -c "from depthlaw.paper_checks.cli.app import main; main()" experiment thousand-layers --scale large --device cuda \
-		--workers 1 --budget 60 --store out/thousand-layers-gpu.sqlite --export out/thousand-layers-gpu.jsonl
+gpu: ## what wants a GPU, the most useful first, in GPU_MINUTES=9; with any Python that has the dependencies and pytest
+	@$(PYTHON) -m tests.gpu
 
 style: testing ## style (ruff) and layers (import-linter)
 	@$(call checks,$(STYLE))

@@ -174,6 +174,7 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     at_once: Annotated[int, typer.Option(help="Seeds of a round.")] = 16,
     width: Annotated[int, typer.Option(help="Only networks that are so wide; 0: all.")] = 0,
+    first: Annotated[int, typer.Option(help="Only so many networks, from the first; 0: all.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the record is.")] = RECORDS,
 ) -> None:
     """Measure a sweep, or what its record lacks."""
@@ -187,6 +188,7 @@ def run(
         sweep, where = only(SWEEPS[name], width), choose_device(device)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    sweep = replace(sweep, networks=sweep.networks[: first or None])
     number = seeds or sweep.seeds
     rounds = -(-number // at_once)
     steps = collect(sweep, folder / f"{name}.jsonl", number, where, at_once)

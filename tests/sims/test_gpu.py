@@ -1,5 +1,6 @@
-"""The GPU lane (``make gpu``): the same numbers on a GPU as on the CPU."""
+"""The GPU lane (``make gpu``): the same numbers on a GPU as on the CPU. DEPTHLAW_TEST_DEVICE=cpu rehearses it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from depthlaw.sims.update import Inputs, Task, draw_inputs, first_order, roles_o
 from tests.sims.training import Killed, killed_at
 
 pytestmark = pytest.mark.gpu
+DEVICE = os.environ.get("DEPTHLAW_TEST_DEVICE", "cuda")
 OPTIMIZERS = ("sgd", "adam", "lamb", "muon")
 
 
@@ -23,10 +25,10 @@ def test_the_same_weights_give_the_same_update(placement: str) -> None:
     task = Task(num_tokens=8)
     config = task.on(ModelConfig(encoder=alternating(6), placement=placement, d_model=64, num_heads=2, has_affine=True))
     members = [Member(config, seed) for seed in range(3)]
-    on_cpu, on_gpu = Ensemble(members), Ensemble(members, device="cuda")
+    on_cpu, on_gpu = Ensemble(members), Ensemble(members, device=DEVICE)
     on_gpu.load_state_dict(on_cpu.state_dict())  # drawn by each device's own generator
     given = draw_inputs(config, task, range(3), torch.float64, "cpu")
-    moved = Inputs(given.x.cuda(), None, given.labels.cuda())
+    moved = Inputs(given.x.to(DEVICE), None, given.labels.to(DEVICE))
     here, there = (first_order(model, inputs, task, OPTIMIZERS) for model, inputs in ((on_cpu, given), (on_gpu, moved)))
     for optimizer in OPTIMIZERS:
         theirs = roles_of(on_gpu, there.functionals[optimizer])
@@ -50,7 +52,7 @@ def trained(device: str, seed: int, precision: str = "float32") -> float | None:
 def test_training_there_ends_where_training_here_does(precision: str) -> None:
     """Weights are drawn by each device's own generator, so seeds differ."""
     here = [trained("cpu", seed) for seed in range(4)]
-    there = [trained("cuda", seed, precision) for seed in range(4)]
+    there = [trained(DEVICE, seed, precision) for seed in range(4)]
     assert stats.agrees(here, there).is_agreed
     assert not stats.agrees(here, [loss + 1.0 for loss in there if loss is not None]).is_agreed
 
@@ -58,6 +60,6 @@ def test_training_there_ends_where_training_here_does(precision: str) -> None:
 def test_a_checkpoint_goes_on_there(tmp_path: Path) -> None:
     path, config = tmp_path / "run.pt", TrainConfig(**SETTINGS)
     with pytest.raises(Killed):
-        train(config, device="cuda", checkpoint=path, checkpoint_every=20, advance=killed_at(30))
-    on, whole = train(config, device="cuda", checkpoint=path), train(config, device="cuda")
+        train(config, device=DEVICE, checkpoint=path, checkpoint_every=20, advance=killed_at(30))
+    on, whole = train(config, device=DEVICE, checkpoint=path), train(config, device=DEVICE)
     torch.testing.assert_close(on.losses, whole.losses, rtol=1e-4, atol=1e-4)  # a GPU may add in any order
