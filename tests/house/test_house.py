@@ -78,6 +78,7 @@ def small_project(root: Path, modules: Mapping[str, str]) -> Path:
         (root / package / "__init__.py").touch()
     for package in PACKAGES:
         (root / "depthlaw" / package).symlink_to(Path("..", package))
+    (root / "depthlaw/__main__.py").touch()
     for module in ("registry", "cited"):
         (root / f"paper_checks/papers/{module}.py").touch()
     for module, code in modules.items():
