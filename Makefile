@@ -23,7 +23,7 @@ STYLE := "ruff check" "ruff format --check" "lint-imports"
 checks = failed=0; for check in $1; do echo "depthlaw: $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test pytest test-long test-portable test-peers test-installed gpu style lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-long test-portable test-peers test-installed test-fresh gpu style lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ test-peers: testing ## the audit of other packages, in environments of their own
 
 test-installed: testing ## the wheel in environments of their own, beside the oldest and newest torch: gigabytes; NAME=oldest for one
 	@$(BIN)/python -m tests.installed $(NAME)
+
+test-fresh: testing ## the README's two commands on machines new to depthlaw; FRESH=system for one
+	@$(BIN)/python -m tests.fresh $(FRESH)
 
 gpu: ## what wants a GPU, the most useful first, in GPU_MINUTES=9; with any Python that has the dependencies and pytest
 	@$(PYTHON) -m tests.gpu

@@ -139,15 +139,21 @@ def _runs(command: Sequence[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def another_python(version: str) -> Path:
-    """The interpreter of an environment with this Python, which is kept in out/portable."""
-    if version == f"3.{sys.version_info.minor}":
-        raise MissingError("that is the Python of this environment")
+def interpreter(version: str) -> str:
+    """A Python of this version on this machine, such as 3.12."""
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
     pythons = [str(path) for path in kept] + ([path] if (path := shutil.which(f"python{version}")) else [])
     base = next((path for path in pythons if _runs([path, "-c", ""])), None)
     if base is None:
         raise MissingError(f"no Python {version} on this machine")
+    return base
+
+
+def another_python(version: str) -> Path:
+    """The interpreter of an environment with this Python, which is kept in out/portable."""
+    if version == f"3.{sys.version_info.minor}":
+        raise MissingError("that is the Python of this environment")
+    base = interpreter(version)
     folder = OUT / f"python{version}"
     pins = ROOT / "constraints.txt"
     stamp, key = folder / ".made", hashlib.sha256(pins.read_bytes()).hexdigest()
