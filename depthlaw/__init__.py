@@ -1,7 +1,14 @@
-"""The depth laws of Transformers, derived, verified and measured: every name that a person needs, in one import.
+"""The depth laws of Transformers, derived, verified and measured: the names that a person needs, in one import.
 
-The names are those of ``theory`` (exact), ``sims`` (measured) and ``paper_checks`` (both); each is imported when
-somebody asks for it.
+What a model does: ``predict`` (its update in one step, exact), ``measure`` (the same on real networks), ``Network`` (a
+scheme or recipe at a depth and width, for both); ``train``, ``TrainConfig``, ``Trial``, ``execute`` (training runs).
+What to choose: ``solve_rule`` (residual weight, init gain), ``advise`` (what to change as a model gets deeper).
+Your own module: ``audit`` (what is wrong with it), ``initialise`` (draws its weights anew).
+What there is: ``scheme``, ``custom_scheme``, ``recipe``, ``optimizer``.
+What the papers print: ``claim``, ``su_optimizers``, ``su_prenorm``.
+
+Everything else is found where it lives: ``depthlaw.theory`` is exact, ``depthlaw.sims`` measures, and
+``depthlaw.paper_checks`` holds both against the papers.
 
 >>> import depthlaw
 >>> network = depthlaw.Network(scheme=depthlaw.scheme("deepnorm"), num_sublayers=8, d_model=64)
@@ -11,11 +18,10 @@ somebody asks for it.
 
 from typing import Any
 
-from depthlaw import paper_checks, sims, theory
+import lazy_loader as lazy
 
-
-def __dir__() -> list[str]:
-    return ["__version__", *theory.__all__, *sims.__all__, *paper_checks.__all__, "audit"]
+# The names stand in the .pyi beside this; each is imported when somebody asks for it.
+_getattr, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
@@ -23,11 +29,4 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("depthlaw")
-    if name == "audit":  # a room of paper_checks has that name, too
-        from depthlaw.paper_checks.audit.audit import audit
-
-        return audit
-    for package in (theory, sims, paper_checks):
-        if name in package.__all__:
-            return getattr(package, name)
-    raise AttributeError(f"depthlaw has no {name!r}; it has {', '.join(sorted(__dir__()))}")
+    return _getattr(name)

@@ -1,6 +1,6 @@
 """``python -m depthlaw``: the command line, where no script is on the path."""
 
-from depthlaw.paper_checks.cli.app import main
+from depthlaw.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -29,7 +29,10 @@ import matplotlib.pyplot as plt
 import sympy as sp
 
 import depthlaw as dl
+from depthlaw import sims, theory
+from depthlaw.network.lower import lower_ffn
 from depthlaw.paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
+from depthlaw.theory.symbols import L, N
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; typeset: a claim's text with its formulas.
@@ -81,9 +84,9 @@ from typing import Any
 
 def measured(scheme: str, num_sublayers: int, seeds: range = SEEDS, **asked: Any) -> dict[str, list[float]]:
     """By quantity, a value for each seed of real networks."""
-    config = dl.lower_ffn(scheme, "sgd", num_sublayers, asked.pop("width", WIDTH))
+    config = lower_ffn(scheme, "sgd", num_sublayers, asked.pop("width", WIDTH))
     found: dict[str, list[float]] = {}
-    for chunk in dl.run(dl.Question(config=config, **asked), seeds):
+    for chunk in sims.run(sims.Question(config=config, **asked), seeds):
         for name, values in chunk.values.items():
             found.setdefault(name, []).extend(values)
     return found
@@ -100,7 +103,7 @@ from matplotlib.axes import Axes
 from depthlaw.paper_checks.pages.drawing import STYLES
 
 
-def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[dl.Estimate]) -> None:
+def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[sims.Estimate]) -> None:
     """Means with their intervals."""
     color, mark = STYLES[scheme]
     below = [one.mean - (one.low or 0.0) for one in found]
@@ -109,17 +112,17 @@ def draw(ax: Axes, scheme: str, xs: tuple[int, ...], found: list[dl.Estimate]) -
     ax.errorbar(xs, means, (below, above), color=color, fmt=mark, ms=4.5, elinewidth=0.9, capsize=1.5)
 
 
-def text_of(found: dl.Estimate | None) -> str:
+def text_of(found: sims.Estimate | None) -> str:
     if found is None or found.low is None or found.high is None:
         return "not measured"
     return f"{found.mean:.2f}, interval {found.low:.2f} to {found.high:.2f}"
 
 
-def part_of(scheme: str, layer: int) -> dl.Estimate:
+def part_of(scheme: str, layer: int) -> sims.Estimate:
     """The part of U that one sublayer has."""
     found = NETWORKS[scheme, DEEPEST]
     both = zip(found[f"sgd/layer/fc1/{layer}"], found[f"sgd/layer/fc2/{layer}"], strict=True)
-    return dl.estimate([first + second for first, second in both])
+    return sims.estimate([first + second for first, second in both])
 
 
 # %%
@@ -152,7 +155,7 @@ plt.show()
 # %%
 from depthlaw.theory.meanfield.update import cached_closed_form
 
-form = cached_closed_form(dl.Setting.of("post-ln", "sgd"))
+form = cached_closed_form(theory.Setting.of("post-ln", "sgd"))
 if form is not None:  # None where the product over the layers has no closed form
     formula(form.update, "U")
     say(f"since {form.why}.")
@@ -166,14 +169,14 @@ if form is not None:  # None where the product over the layers has no closed for
 fig, ax = plt.subplots(figsize=(7.2, 4.2))
 xs = [2**i for i in range(1, 11)]
 for scheme in SCHEMES:
-    draw(ax, scheme, LENGTHS, [dl.estimate(NETWORKS[scheme, length]["sgd/update"]) for length in LENGTHS])
+    draw(ax, scheme, LENGTHS, [sims.estimate(NETWORKS[scheme, length]["sgd/update"]) for length in LENGTHS])
     ys = [dl.predict(scheme, "sgd", x).update for x in xs]
     ax.plot(xs, ys, color=STYLES[scheme][0], lw=1.2)
     ax.text(xs[-1] * 1.1, ys[-1], scheme, color=STYLES[scheme][0], va="center")
 ax.set(xscale="log", yscale="log", xlim=(1.7, 3600), xlabel="residual sublayers $L = 2N$")
 ax.set_ylabel("update $U$ of a logit")
-orders = {scheme: dl.update_order(dl.Setting.of(scheme, "sgd")) for scheme in SCHEMES}
-goes = {scheme: dl.L**order.power * sp.log(dl.L) ** order.log_power for scheme, order in orders.items()}
+orders = {scheme: theory.update_order(theory.Setting.of(scheme, "sgd")) for scheme in SCHEMES}
+goes = {scheme: L**order.power * sp.log(L) ** order.log_power for scheme, order in orders.items()}
 told = ", ".join(f"{scheme} {'flat' if form == 1 else f'as ${latex(form)}$'}" for scheme, form in goes.items())
 ax.set_title(f"The exact $U$, as $L$ grows: {told}")
 plt.show()
@@ -181,7 +184,7 @@ plt.show()
 # %%
 rows = []
 for scheme in SCHEMES:
-    fit = dl.fit_exponent(
+    fit = sims.fit_exponent(
         LENGTHS,
         [NETWORKS[scheme, length]["sgd/update"] for length in LENGTHS],
         [dl.predict(scheme, "sgd", length).update for length in LENGTHS],
@@ -189,7 +192,7 @@ for scheme in SCHEMES:
     rows.append(
         {
             "scheme": f"`{scheme}`",
-            "U as L grows, exact": orders[scheme].expression(dl.L),
+            "U as L grows, exact": orders[scheme].expression(L),
             f"exponent from {LENGTHS[0]} to {DEEPEST}, exact": fit.predicted,
             "exponent, measured": text_of(fit.measured),
         }
@@ -200,7 +203,7 @@ table(rows)
 import math
 from statistics import stdev
 
-few, many = (dl.estimate(NETWORKS["post-ln", length]["sgd/update"]).mean for length in (LENGTHS[0], DEEPEST))
+few, many = (sims.estimate(NETWORKS["post-ln", length]["sgd/update"]).mean for length in (LENGTHS[0], DEEPEST))
 times = dl.predict("post-ln", "sgd", DEEPEST).update / dl.predict("post-ln", "sgd", LENGTHS[0]).update
 spread = {scheme: stdev(map(math.log, NETWORKS[scheme, DEEPEST]["sgd/update"])) for scheme in SCHEMES}
 say(f"""
@@ -263,10 +266,10 @@ from matplotlib.ticker import NullLocator
 
 fig, ax = plt.subplots(figsize=(7.2, 3.4))
 for scheme, columns in reach.items():
-    found = [dl.estimate(values) for values in columns]
+    found = [sims.estimate(values) for values in columns]
     draw(ax, scheme, SHORT, found)
     ax.text(SHORT[-1] * 1.08, found[-1].mean, scheme, color=STYLES[scheme][0], va="center")
-start = dl.estimate(reach["post-ln"][0]).mean
+start = sims.estimate(reach["post-ln"][0]).mean
 line = [start * SHORT[0] / x for x in SHORT]
 ax.plot(SHORT, line, color="#555555", ls="--", lw=1)
 ax.text(SHORT[-1] * 1.08, line[-1], "as $1/L$", color="#555555", va="center")
@@ -278,7 +281,7 @@ ax.set_title(f"How far a first step of SGD goes straight, against depth (d = {NA
 plt.show()
 
 # %%
-slopes = {scheme: dl.fit_exponent(SHORT, columns).measured for scheme, columns in reach.items()}
+slopes = {scheme: sims.fit_exponent(SHORT, columns).measured for scheme, columns in reach.items()}
 for scheme, slope in slopes.items():
     say(f"- `{scheme}`: the largest linear rate goes as $L$ to the power {text_of(slope)}.")
 post = slopes["post-ln"]
@@ -313,7 +316,7 @@ from depthlaw.theory.tables import order_cells
 
 rows, exponential = [], []
 for activation in pick(("relu", "gelu", "silu", "tanh"), fast=("relu", "gelu")):
-    order = dl.update_order(dl.Setting.of("post-ln", "sgd", activation)).restated(dl.L, 2 * dl.N)
+    order = theory.update_order(theory.Setting.of("post-ln", "sgd", activation)).restated(L, 2 * N)
     if order.power is sp.oo:  # faster than every power
         exponential.append(activation)
     rows.append(
@@ -337,7 +340,9 @@ is a statement about an activation, too.
 # %%
 rows = []
 for scheme in SCHEMES:
-    orders = {name: dl.update_order(dl.Setting.of(scheme, name)).expression(dl.L) for name in ("sgd", "adam", "lamb")}
+    orders = {
+        name: theory.update_order(theory.Setting.of(scheme, name)).expression(L) for name in ("sgd", "adam", "lamb")
+    }
     rows.append({"U as L grows": f"`{scheme}`", **orders})
 table(rows)
 few, many = (dl.predict("su-sgd", "adam", length).update for length in (32, deep))

@@ -30,7 +30,9 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
+from depthlaw import sims, theory
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
+from depthlaw.theory.symbols import init_gain, residual_weight
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -140,7 +142,7 @@ rows = []
 for part in dl.claim("S1-12").parts[: pick(None, fast=2)]:
     holds = (part.hedge or part).statement
     bound = holds["bound"].evalf(5) if isinstance(holds, Values) else None
-    known = dl.activation({"swish": "silu"}.get(part.name, part.name))
+    known = theory.activation({"swish": "silu"}.get(part.name, part.name))
     half, twice = (f"{100 * float(inhomogeneity(known, factor)):.2g} %" for factor in (0.5, 2.0))
     rows.append({"activation": part.name, "never more than": bound, "typical at 0.5": half, "at 2": twice})
 table(rows)
@@ -160,11 +162,13 @@ table(rows)
 from depthlaw.sims.update import objective
 
 
-def both(config: dl.ModelConfig, task: dl.Task, seeds: range = SEEDS) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+def both(
+    config: sims.ModelConfig, task: sims.Task, seeds: range = SEEDS
+) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
     """(role, d <G, W>^2, ||G||^2) of every matrix, a value for each seed. At gain 1, W is U."""
     config = task.on(config)
-    model = dl.Ensemble([dl.Member(config, seed) for seed in seeds])
-    inputs = dl.draw_inputs(config, task, seeds, torch.float64, "cpu")
+    model = sims.Ensemble([sims.Member(config, seed) for seed in seeds])
+    inputs = sims.draw_inputs(config, task, seeds, torch.float64, "cpu")
     logit = objective(model, model(inputs.x, inputs.y), inputs, task).sum()
     matrices = [(role, weight) for _, weight, role in model.tagged() if role != "head"]
     grads = torch.autograd.grad(logit, [weight for _, weight in matrices])
@@ -175,14 +179,14 @@ def both(config: dl.ModelConfig, task: dl.Task, seeds: range = SEEDS) -> list[tu
     return found
 
 
-TASK = dl.Task(num_tokens=8)
-SHAPE = {"encoder": dl.alternating(4), "d_model": WIDTH, "num_heads": 4, "ffn_ratio": 1}
+TASK = sims.Task(num_tokens=8)
+SHAPE = {"encoder": sims.alternating(4), "d_model": WIDTH, "num_heads": 4, "ffn_ratio": 1}
 NETWORKS = {
-    "Post-LN": dl.ModelConfig(placement="post", **SHAPE),
-    "Pre-LN": dl.ModelConfig(placement="pre", **SHAPE),
-    "Sub-LN": dl.ModelConfig(placement="sub", **SHAPE),
-    "Peri-LN": dl.ModelConfig(placement="peri", **SHAPE),
-    "Pre-LN, QK-norm": dl.ModelConfig(placement="pre", has_qk_norm=True, **SHAPE),
+    "Post-LN": sims.ModelConfig(placement="post", **SHAPE),
+    "Pre-LN": sims.ModelConfig(placement="pre", **SHAPE),
+    "Sub-LN": sims.ModelConfig(placement="sub", **SHAPE),
+    "Peri-LN": sims.ModelConfig(placement="peri", **SHAPE),
+    "Pre-LN, QK-norm": sims.ModelConfig(placement="pre", has_qk_norm=True, **SHAPE),
 }
 FOUND = {name: both(config, TASK) for name, config in NETWORKS.items()}
 
@@ -291,10 +295,10 @@ $W_1$'s part of the update of Sub-LN at {deep.num_sublayers} sublayers, exact:
 # %%
 rows = []
 for act in ("relu", "gelu", "silu"):
-    stack = (dl.SublayerConfig(kind="ffn"),) * 4
-    config = dl.ModelConfig(encoder=stack, placement="sub", d_model=WIDTH, ffn_ratio=1, activation=act)
+    stack = (sims.SublayerConfig(kind="ffn"),) * 4
+    config = sims.ModelConfig(encoder=stack, placement="sub", d_model=WIDTH, ffn_ratio=1, activation=act)
     shares: dict[str, list[float]] = {"fc1": [], "fc2": []}
-    for role, probe, length in both(config, dl.Task()):
+    for role, probe, length in both(config, sims.Task()):
         shares[role].append(float(probe.mean() / length.mean()))
     texts = {role: ", ".join(f"{x:.2g}" if x > BLIND else "0" for x in xs) for role, xs in shares.items()}
     rows.append({"multiple, by sublayer": act, **texts})
@@ -329,14 +333,14 @@ GAINS = pick((0.5, 0.71, 1.0, 1.41, 2.0), fast=(0.5, 1.0, 2.0))
 NARROW, MANY = pick(32, fast=8), pick(2000, fast=16)
 
 
-def multiple(placement: str, role: str, gain: float) -> dl.Estimate:
+def multiple(placement: str, role: str, gain: float) -> sims.Estimate:
     """Means of probe and gradient over seeds of their own, so that their errors are independent."""
-    sublayer = dl.SublayerConfig(kind="ffn", gains={"fc1": gain, "fc2": gain})
-    config = dl.ModelConfig(encoder=(sublayer,), placement=placement, d_model=NARROW, ffn_ratio=1)
+    sublayer = sims.SublayerConfig(kind="ffn", gains={"fc1": gain, "fc2": gain})
+    config = sims.ModelConfig(encoder=(sublayer,), placement=placement, d_model=NARROW, ffn_ratio=1)
     place = ("fc1", "fc2").index(role)
-    probe = both(config, dl.Task(), range(MANY))[place][1] / gain**2
-    length = both(config, dl.Task(), range(MANY, 2 * MANY))[place][2]
-    return dl.ratio(dl.estimate(probe.tolist()), dl.estimate(length.tolist()))
+    probe = both(config, sims.Task(), range(MANY))[place][1] / gain**2
+    length = both(config, sims.Task(), range(MANY, 2 * MANY))[place][2]
+    return sims.ratio(sims.estimate(probe.tolist()), sims.estimate(length.tolist()))
 
 
 fig, ax = plt.subplots(figsize=(7.2, 3.6))
@@ -344,7 +348,7 @@ xs = [2 ** (i / 16) for i in range(-20, 21)]
 for (placement, role), scheme in {("post", "fc1"): "post-ln", ("sub", "fc2"): "sub-ln-gamma"}.items():
     color, mark = STYLES[scheme]
     name = f"{placement} W{role[-1]}"
-    exact = sp.lambdify((dl.init_gain, dl.residual_weight), CURVES[name], modules="math")
+    exact = sp.lambdify((init_gain, residual_weight), CURVES[name], modules="math")
     ax.plot(xs, [exact(x, 1.0) for x in xs], color=color, lw=1.2)
     for gain in GAINS:
         found = multiple(placement, role, gain)

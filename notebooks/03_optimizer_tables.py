@@ -30,12 +30,15 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
+from depthlaw import sims, theory
+from depthlaw.network.lower import lower_ffn
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
+from depthlaw.theory.symbols import L, N, eta, init_gain, residual_weight
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
 style()
-NAMES = pick(tuple(dl.OPTIMIZERS), fast=("sgd", "adam", "lamb", "lars"))
+NAMES = pick(tuple(theory.OPTIMIZERS), fast=("sgd", "adam", "lamb", "lars"))
 ROWS = ("sgd", "adam", "lamb")
 
 # %% [markdown]
@@ -132,20 +135,20 @@ HUES = {"sgd": STYLES["su-sgd"][0], "adam": STYLES["su-adam"][0], "lamb": STYLES
 
 def power(expr: sp.Expr) -> float:
     """Of 2N, in an expression that is one."""
-    return float(sp.log(expr.subs(dl.N, 8)) / sp.log(16))
+    return float(sp.log(expr.subs(N, 8)) / sp.log(16))
 
 
 fig, ax = plt.subplots(figsize=(7.2, 4.2))
 xs, named = [-0.25, 1.25], {}
 for name, side in SIDES.items():
-    _, (a, b) = exponents(side.family.lhs, (dl.residual_weight, dl.init_gain))
+    _, (a, b) = exponents(side.family.lhs, (residual_weight, init_gain))
     ys = [-(1 + float(a) * x) / float(b) for x in xs]
     ax.plot(xs, ys, color=HUES[name], lw=1.3)
     ax.text(xs[-1] + 0.02, ys[-1], name, color=HUES[name], va="center")
     chosen = [one for one in side.alternatives if one.branch_weight == one.lr_multiplier == 1]
     for one in (side.member, *chosen):
         if one.name != "deepnet":  # counts matrices: its line is another, by a constant
-            x, y = power(one.residual_weight), power(one.put_into(dl.init_gain))
+            x, y = power(one.residual_weight), power(one.put_into(init_gain))
             fill = "full" if one is side.member else "none"
             ax.plot([x], [y], "o", color=HUES[name], fillstyle=fill, ms=9 if fill == "full" else 6)
             named.setdefault((x, y), []).append(f"{name}, {one.name}")
@@ -227,7 +230,7 @@ table(rows)
 
 # %%
 orders = {name: SIDES[name].relative_update_order for name in ROWS}
-twice = {name: order.subs(dl.N, 16) / order.subs(dl.N, 8) for name, order in orders.items()}
+twice = {name: order.subs(N, 16) / order.subs(N, 8) for name, order in orders.items()}
 ways = {name: "grows" if step > 1 else "falls" if step < 1 else "stays" for name, step in twice.items()}
 say("With depth that step " + ", ".join(f"{way} under the row of {name}" for name, way in ways.items()) + ".")
 if ways["adam"] == "grows":
@@ -241,8 +244,8 @@ if ways["adam"] == "grows":
 # %%
 from depthlaw.theory.rules.magnitude import Degrees
 
-root = dl.Optimizer(
-    name="root", update=lambda g, theta: -dl.eta * g.applyfunc(lambda x: sp.sign(x) * sp.sqrt(sp.Abs(x)))
+root = theory.Optimizer(
+    name="root", update=lambda g, theta: -eta * g.applyfunc(lambda x: sp.sign(x) * sp.sqrt(sp.Abs(x)))
 )
 side = dl.solve_rule("post", root).side("encoder")
 say(f"Degrees {root.gradient_degree} and {root.parameter_degree}; the loss changes by")
@@ -261,8 +264,8 @@ from depthlaw.theory.optimizers import NotHomogeneousError
 from depthlaw.theory.symbols import scratch
 
 eps = scratch("eps", positive=True)
-with_eps = dl.Optimizer(
-    name="adam-with-eps", update=lambda g, theta: -dl.eta * g.applyfunc(lambda x: x / (sp.Abs(x) + eps))
+with_eps = theory.Optimizer(
+    name="adam-with-eps", update=lambda g, theta: -eta * g.applyfunc(lambda x: x / (sp.Abs(x) + eps))
 )
 try:
     dl.solve_rule("post", with_eps)
@@ -281,12 +284,12 @@ except NotHomogeneousError as refusal:
 
 
 # %%
-def network(of: Degrees | str, name: str) -> dl.Scheme:
+def network(of: Degrees | str, name: str) -> theory.Scheme:
     """Post-LN with the residual weight and gain that the rule for an optimizer gives, in L = 2N sublayers."""
     found = dl.solve_rule("post", of, with_alternatives=False).side("encoder")
-    alpha, lam = (found.member.put_into(letter).subs(dl.N, dl.L / 2) for letter in (dl.residual_weight, dl.init_gain))
-    stack = dl.Stack(placement=dl.POST, residual_weight=alpha, gain_in=lam, gain_out=lam)
-    return dl.Scheme(name=name, source="derived here", stack=stack)
+    alpha, lam = (found.member.put_into(letter).subs(N, L / 2) for letter in (residual_weight, init_gain))
+    stack = theory.Stack(placement=theory.POST, residual_weight=alpha, gain_in=lam, gain_out=lam)
+    return theory.Scheme(name=name, source="derived here", stack=stack)
 
 
 BUILT = {name: network(name, f"row of {name}") for name in ROWS}
@@ -325,8 +328,8 @@ rows, agreed = [], {}
 for trained in NAMES:
     cells = {}
     for name in ROWS:
-        by_size = exponents(dl.update_under(dl.solve_rule("post", name), trained)["encoder"], (dl.N,))[1][0]
-        exactly = dl.update_order(dl.Setting.of(BUILT[name], trained)).power
+        by_size = exponents(theory.update_under(dl.solve_rule("post", name), trained)["encoder"], (N,))[1][0]
+        exactly = theory.update_order(theory.Setting.of(BUILT[name], trained)).power
         case = (name, dl.optimizer(trained).gradient_degree, dl.optimizer(trained).parameter_degree)
         agreed[case] = agreed.get(case, True) and by_size == exactly
         cells[f"row of {name}"] = exactly
@@ -358,12 +361,12 @@ WIDTH, SEEDS = pick(64, fast=16), pick(range(32), fast=range(4))
 DEPTHS = pick((4, 8, 16, 32, 64), fast=(4, 8))
 
 
-def root_update(scheme: dl.Scheme, num_sublayers: int) -> list[float]:
+def root_update(scheme: theory.Scheme, num_sublayers: int) -> list[float]:
     """By seed: minus the loss change of a first step, per unit learning rate; a logit in the place of the loss."""
-    task = dl.Task()
-    config = task.on(dl.lower_ffn(scheme, "sgd", num_sublayers, WIDTH))
-    model = dl.Ensemble([dl.Member(config, seed) for seed in SEEDS])
-    inputs = dl.draw_inputs(config, task, SEEDS, torch.float64, "cpu")
+    task = sims.Task()
+    config = task.on(lower_ffn(scheme, "sgd", num_sublayers, WIDTH))
+    model = sims.Ensemble([sims.Member(config, seed) for seed in SEEDS])
+    inputs = sims.draw_inputs(config, task, SEEDS, torch.float64, "cpu")
     weights = [weight for _, weight, role in model.tagged() if role != "head"]
     grads = torch.autograd.grad(objective(model, model(inputs.x, inputs.y), inputs, task).sum(), weights)
     return torch.stack([grad.abs().pow(1.5).sum((1, 2)) for grad in grads]).sum(0).tolist()
@@ -378,7 +381,7 @@ from matplotlib.ticker import LogLocator
 SHADES = {"own row": "#000000", "row of sgd": HUES["sgd"], "row of adam": HUES["adam"]}
 fig, ax = plt.subplots(figsize=(7.2, 3.5))
 for name, columns in SUMS.items():
-    found = [dl.estimate(values) for values in columns]
+    found = [sims.estimate(values) for values in columns]
     means, unit = [one.mean for one in found], found[0].mean
     below = [(one.mean - (one.low or 0.0)) / unit for one in found]
     above = [((one.high or 0.0) - one.mean) / unit for one in found]
@@ -396,7 +399,7 @@ plt.show()
 
 
 # %%
-def text_of(found: dl.Estimate | None) -> str:
+def text_of(found: sims.Estimate | None) -> str:
     if found is None or found.low is None or found.high is None:
         return "not measured"
     return f"{round(found.mean, 3) + 0.0:.3f}, interval {found.low:.3f} to {found.high:.3f}"
@@ -405,8 +408,8 @@ def text_of(found: dl.Estimate | None) -> str:
 owners: dict[str, Degrees | str] = {"own row": root, "row of sgd": "sgd", "row of adam": "adam"}
 rows, inside = [], []
 for name, columns in SUMS.items():
-    expected = exponents(dl.update_under(dl.solve_rule("post", owners[name]), root)["encoder"], (dl.N,))[1][0]
-    measured = dl.fit_exponent(DEPTHS, columns).measured
+    expected = exponents(theory.update_under(dl.solve_rule("post", owners[name]), root)["encoder"], (N,))[1][0]
+    measured = sims.fit_exponent(DEPTHS, columns).measured
     if measured is not None and measured.low is not None and measured.high is not None:
         inside.append(measured.low <= float(expected) <= measured.high)
     rows.append({"U under root grows as L to the power": name, "derived": expected, "measured": text_of(measured)})

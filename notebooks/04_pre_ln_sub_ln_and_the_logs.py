@@ -31,7 +31,10 @@ import numpy as np
 import sympy as sp
 
 import depthlaw as dl
+from depthlaw import sims, theory
+from depthlaw.paper_checks import Verdict
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
+from depthlaw.theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -53,7 +56,7 @@ style()
 # %%
 from depthlaw.theory.asymptotics.evaluate import evaluate as number
 
-pre, sub = dl.derive_bound("pre-ln"), dl.derive_bound("sub-ln")
+pre, sub = theory.derive_bound("pre-ln"), theory.derive_bound("sub-ln")
 say("Theorem 3.1, the update of Pre-LN over $\\eta d$, is at most")
 formula(pre.factorised)
 say("Theorem 3.2, of Sub-LN, at most")
@@ -83,12 +86,12 @@ from depthlaw.theory.stack import BranchMoments, NormKind
 second, variance, slope, q, v, w = sp.symbols("E\\phi^2 Var\\phi E\\phi'^2 q_{l-1} v w", positive=True)
 letters = BranchMoments(second, variance, sp.S.Zero, sp.S.Zero, slope, sp.S.Zero)
 one = partial(
-    dl.transfer, stream=q, residual_weight=sp.S.One, branch_weight=sp.S.One, input_scale=sp.S.One, sqrt=sp.sqrt
+    theory.transfer, stream=q, residual_weight=sp.S.One, branch_weight=sp.S.One, input_scale=sp.S.One, sqrt=sp.sqrt
 )
 for name, placement, kind in (
-    ("Pre-LN", dl.PRE, NormKind.LAYERNORM),
-    ("Sub-LN, LayerNorm inside", dl.SUB, NormKind.LAYERNORM),
-    ("Sub-LN, RMSNorm inside", dl.SUB, NormKind.RMSNORM),
+    ("Pre-LN", theory.PRE, NormKind.LAYERNORM),
+    ("Sub-LN, LayerNorm inside", theory.SUB, NormKind.LAYERNORM),
+    ("Sub-LN, RMSNorm inside", theory.SUB, NormKind.RMSNORM),
 ):
     found = one(placement, kind, letters, gain_in=w, gain_out=v)
     say(f"{name}: the branch adds this to the stream, and multiplies the gradient by that:")
@@ -114,30 +117,30 @@ from depthlaw.theory.meanfield.closedform import symbolic_moments
 
 def kappa(name, placement, kind):
     """Of an activation at gain one: what theory's sublayer adds to the gradient over what it adds to the stream."""
-    moments = symbolic_moments(dl.activation(name), sp.S.One)
-    found = dl.transfer(
+    moments = symbolic_moments(theory.activation(name), sp.S.One)
+    found = theory.transfer(
         placement, kind, moments, stream=sp.S.One, residual_weight=sp.S.One, branch_weight=sp.S.One,
         input_scale=sp.S.One, gain_in=sp.S.One, gain_out=sp.S.One, sqrt=sp.sqrt,
     )  # fmt: skip
     return (found.gradient_ratio - 1) / found.increment
 
 
-formula(sp.simplify(kappa("relu", dl.SUB, NormKind.LAYERNORM)), r"\kappa(\text{ReLU, LayerNorm inside})")
-formula(sp.simplify(kappa("relu", dl.SUB, NormKind.RMSNORM)), r"\kappa(\text{ReLU, RMSNorm inside})")
+formula(sp.simplify(kappa("relu", theory.SUB, NormKind.LAYERNORM)), r"\kappa(\text{ReLU, LayerNorm inside})")
+formula(sp.simplify(kappa("relu", theory.SUB, NormKind.RMSNORM)), r"\kappa(\text{ReLU, RMSNorm inside})")
 
 # %%
 from depthlaw.theory.asymptotics.evaluate import constant
 
 NAMES = ("relu", "gelu", "silu", "tanh", "identity")
 WHERE = {
-    "Pre-LN": ("pre-ln", dl.PRE, NormKind.LAYERNORM),
-    "Sub-LN, RMSNorm": ("sub-ln", dl.SUB, NormKind.RMSNORM),
-    "Sub-LN, LayerNorm": ("sub-ln", dl.SUB, NormKind.LAYERNORM),
+    "Pre-LN": ("pre-ln", theory.PRE, NormKind.LAYERNORM),
+    "Sub-LN, RMSNorm": ("sub-ln", theory.SUB, NormKind.RMSNORM),
+    "Sub-LN, LayerNorm": ("sub-ln", theory.SUB, NormKind.LAYERNORM),
 }
 
 
 def order_text(scheme, name, kind):
-    power, logs, _ = dl.update_order(dl.Setting.of(scheme, "sgd", name, kind.value)).powers
+    power, logs, _ = theory.update_order(theory.Setting.of(scheme, "sgd", name, kind.value)).powers
     return f"L^{float(constant(power)):.3f}" if power != 0 else "log L" if logs == 1 else "flat"
 
 
@@ -164,7 +167,7 @@ name_curves(axes)
 plt.show()
 
 # %%
-powers = [constant(dl.update_order(dl.Setting.of("sub-ln", "sgd", n)).powers[0]) for n in NAMES]
+powers = [constant(theory.update_order(theory.Setting.of("sub-ln", "sgd", n)).powers[0]) for n in NAMES]
 say(
     f"""Log L is right where $\\kappa$ is exactly one: ReLU behind an RMSNorm, ReLU in Pre-LN, and no activation at all.
     With a LayerNorm inside, {sum(power > 0 for power in powers)} of the {len(NAMES)} activations leave the line, from a
@@ -188,15 +191,15 @@ from typing import cast
 
 from depthlaw.theory.meanfield.closedform import ClosedForm
 
-setting = dl.Setting.of("sub-ln", "sgd", "relu", "layernorm")
-form, order = cast(ClosedForm, dl.closed_form(setting)), dl.update_order(setting)
+setting = theory.Setting.of("sub-ln", "sgd", "relu", "layernorm")
+form, order = cast(ClosedForm, theory.closed_form(setting)), theory.update_order(setting)
 say(f"The update of Sub-LN (ReLU, LayerNorm, gains one), because {form.why}:")
 formula(form.update, r"U(L) / \eta d")
 formula(sp.simplify(order.powers[0]), r"\text{power of } L = \kappa - 1")
 say("Asymptotics that were used: " + "; ".join(order.shown_by[1:]) + ".")
 table(
     {"L": f"{count:,}", "U / leading order": f"{ratio:.6f}", "size of the next term": f"{after:.1e}"}
-    for count, ratio, after in dl.cross_check(form.update, dl.L, order)
+    for count, ratio, after in theory.cross_check(form.update, L, order)
 )
 
 # %% [markdown]
@@ -227,13 +230,13 @@ def mean_field(scheme, kind, lengths):
 
 def measured(scheme, width):
     """By length, the mean update of the recorded networks, with its interval of 0.95."""
-    return [dl.estimate(list(recorded_stacks.updates(scheme, "sgd", n, width).values())) for n in LENGTHS]
+    return [sims.estimate(list(recorded_stacks.updates(scheme, "sgd", n, width).values())) for n in LENGTHS]
 
 
 def live(kind):
     of_sub = {"scheme": dl.scheme("sub-ln"), "norm_kind": kind, "d_model": WIDTH}
     questions = [Question(config=dl.Network(num_sublayers=n, **of_sub).config("sgd")) for n in LENGTHS]
-    return [dl.estimate(collect(question, range(NETWORKS))["sgd/update"]) for question in questions]
+    return [sims.estimate(collect(question, range(NETWORKS))["sgd/update"]) for question in questions]
 
 
 points = {(scheme, d): measured(scheme, d) for scheme in ("pre-ln", "sub-ln") for d in recorded_stacks.WIDTHS}
@@ -249,8 +252,8 @@ def dots(axes, found, color, mark, lengths=LENGTHS, **options):
 
 
 figure, axes = plt.subplots(figsize=(7.2, 4.8))
-at_ones = sub.uniform.xreplace({letter: sp.S.One for letter in sub.uniform.free_symbols - {dl.L}})
-printed = np.array([number(at_ones, {dl.L: int(n)}) for n in DEPTHS])
+at_ones = sub.uniform.xreplace({letter: sp.S.One for letter in sub.uniform.free_symbols - {L}})
+printed = np.array([number(at_ones, {L: int(n)}) for n in DEPTHS])
 axes.plot(DEPTHS, printed.astype(float), "--", color="black", linewidth=1.2)
 for name, (scheme, kind, color, _) in LINES.items():
     line = mean_field(scheme, kind, DEPTHS)
@@ -347,15 +350,21 @@ say(
 # leaves $L^{1/(\pi - 1)} / \log L$ standing.
 
 # %%
-gamma_bound, gamma_order = dl.derive_bound("sub-ln-gamma"), dl.update_order(dl.Setting.of("sub-ln-gamma", "sgd"))
+gamma_bound, gamma_order = (
+    theory.derive_bound("sub-ln-gamma"),
+    theory.update_order(theory.Setting.of("sub-ln-gamma", "sgd")),
+)
 formula(gamma_bound.at_scheme, r"\text{bound at } \gamma = \sqrt{\log L}")
 say("It is flat: it falls to its limit. The true update, from its closed form, as L grows:")
 power, log_power, _ = gamma_order.powers
 formula(
-    dl.L ** sp.simplify(power) * sp.log(dl.L) ** log_power, r"U_{\text{LayerNorm}}(L)", r"\sim \text{a constant times}"
+    L ** sp.simplify(power) * sp.log(L) ** log_power,
+    r"U_{\text{LayerNorm}}(L)",
+    r"\sim \text{a constant times}",
 )
 formula(
-    dl.update_order(dl.Setting.of("sub-ln-gamma", "sgd", "relu", "rmsnorm")).coefficient, r"\lim U_{\text{RMSNorm}}(L)"
+    theory.update_order(theory.Setting.of("sub-ln-gamma", "sgd", "relu", "rmsnorm")).coefficient,
+    r"\lim U_{\text{RMSNorm}}(L)",
 )
 
 # %%
@@ -365,9 +374,7 @@ RMS_GAMMA, kernel = "#AA4499", {k: law("sub-ln-gamma", "sgd", norm_kind=k) for k
 gamma_points = [measured("sub-ln-gamma", d) for d in recorded_stacks.WIDTHS]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9))
 deep = np.unique(np.geomspace(2, 10**7, pick(40, fast=6)).astype(int))
-left.plot(
-    deep, [float(number(gamma_bound.at_scheme, {dl.L: int(n)})) for n in deep], "--", color="black", linewidth=1.2
-)
+left.plot(deep, [float(number(gamma_bound.at_scheme, {L: int(n)})) for n in deep], "--", color="black", linewidth=1.2)
 for kind, color in (("layernorm", STYLES["sub-ln-gamma"][0]), ("rmsnorm", RMS_GAMMA)):
     left.plot(deep, mean_field("sub-ln-gamma", kind, deep), color=color)
 dots(left, gamma_points[0], *STYLES["sub-ln-gamma"])
@@ -426,7 +433,7 @@ FACTORS = np.geomspace(0.25, 12, pick(60, 12))
 def over_bound(scheme, kind, factor, length=4):
     gains = [float(factor) ** i for i in range(length)]
     exact = dl.predict(scheme, "sgd", length, norm_kind=kind, w=gains, v=gains).update
-    return exact / evaluate(dl.derive_bound(scheme), v=gains, w=gains)
+    return exact / evaluate(theory.derive_bound(scheme), v=gains, w=gains)
 
 
 figure, axes = plt.subplots(figsize=(7.2, 3.2))
@@ -467,10 +474,10 @@ table(
     for i in ("S3-10", "S2-08", "S2-24")
     for part in dl.claim(i).parts
 )
-parts = {verdict: [p.name for p in dl.claim("S2-24").parts if p.expected is verdict] for verdict in dl.Verdict}
+parts = {verdict: [p.name for p in dl.claim("S2-24").parts if p.expected is verdict] for verdict in Verdict}
 say(
-    f"""Of S2-24 what is refuted is the guarantee that is derived ({"; ".join(parts[dl.Verdict.REFUTED])}), not that
-    training is stable: {", ".join(parts[dl.Verdict.UNDECIDED]) or "nothing"} is undecided."""
+    f"""Of S2-24 what is refuted is the guarantee that is derived ({"; ".join(parts[Verdict.REFUTED])}), not that
+    training is stable: {", ".join(parts[Verdict.UNDECIDED]) or "nothing"} is undecided."""
 )
 
 # %% [markdown]

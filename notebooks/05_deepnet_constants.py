@@ -27,7 +27,9 @@ import numpy as np
 import sympy as sp
 
 import depthlaw as dl
+from depthlaw import sims, theory
 from depthlaw.paper_checks.pages.prose import formula, pick, plain, quote, say, style, table
+from depthlaw.theory.symbols import L, M, N, init_gain, residual_weight
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim.
@@ -41,11 +43,11 @@ def derive(*architecture, **options):
 
 
 def gain_of(side):
-    return side.member.values[dl.init_gain]
+    return side.member.values[init_gain]
 
 
 def code(expr):
-    return f"`{dl.compact(expr)}`"
+    return f"`{theory.compact(expr)}`"
 
 
 # %% [markdown]
@@ -69,7 +71,7 @@ say("\n".join(f"{i}. {plain(step)}" for i, step in enumerate(rule.why, start=1))
 # %%
 decoder, encoder = rule.side("decoder"), rule.side("encoder")
 formula(decoder.family.lhs, sign="=", left=sp.S.One)
-formula(sp.Eq(2 * dl.init_gain**2, 1 / dl.residual_weight**2))
+formula(sp.Eq(2 * init_gain**2, 1 / residual_weight**2))
 formula(sp.simplify(decoder.residual_weight**4), r"\alpha_d^4")
 say(
     "The encoder reaches the output only through the M cross-attentions. Each passes on its branch, and they are added:"
@@ -81,13 +83,16 @@ formula(sp.simplify(encoder.residual_weight**16), r"\alpha_e^{16}")
 formula(sp.simplify(gain_of(encoder) ** 16), r"\lambda_e^{16}")
 
 # %%
-at_one = {dl.N: 1, dl.M: 1}
+at_one = {N: 1, M: 1}
 constants = {"alpha": encoder.residual_weight.subs(at_one), "beta": gain_of(encoder).subs(at_one)}
 table(
     {"constant": name, "exact": code(found), "to twenty digits": str(found.evalf(20)), "printed": printed}
     for (name, found), printed in zip(constants.items(), ("0.81", "0.87"), strict=True)
 )
-under, coupled = sp.simplify(dl.N**4 * dl.M / encoder.residual_weight**16), sp.simplify(dl.M / encoder.coupling**4)
+under, coupled = (
+    sp.simplify(N**4 * M / encoder.residual_weight**16),
+    sp.simplify(M / encoder.coupling**4),
+)
 say(
     f"""So the decimals are roots of {under}, and {under} is {coupled} over {coupled / under}: what stands in the
     coupling, over the fourth power of the two sublayers of a layer."""
@@ -142,15 +147,15 @@ members = {name: derive("encoder", name) for name in SELECTIONS}
 def as_scheme(name):
     """The member as a network that theory predicts: its alpha and gain in L = 2N sublayers."""
     side = members[name].sides[0]
-    a, gain = (expr.subs(dl.N, dl.L / 2) for expr in (side.residual_weight, gain_of(side)))
-    return dl.Scheme(
-        name=name, source=OWN, stack=dl.Stack(placement=dl.POST, residual_weight=a, gain_in=gain, gain_out=gain)
+    a, gain = (expr.subs(N, L / 2) for expr in (side.residual_weight, gain_of(side)))
+    return theory.Scheme(
+        name=name, source=OWN, stack=theory.Stack(placement=theory.POST, residual_weight=a, gain_in=gain, gain_out=gain)
     )
 
 
 rows = []
 for name, found in members.items():
-    side, others = found.sides[0], {o: code(dl.update_under(found, o)["encoder"]) for o in ("sgd", "adam", "lamb")}
+    side, others = found.sides[0], {o: code(theory.update_under(found, o)["encoder"]) for o in ("sgd", "adam", "lamb")}
     row = {"select": name, "alpha": code(side.residual_weight), "lambda": code(gain_of(side)), **others}
     exact = (f"{dl.predict(as_scheme(name), 'sgd', 2 * n).update:.4f}" for n in (6, 100))
     rows.append({**row, **dict(zip(("exact U, 6 layers", "exact U, 100"), exact, strict=True))})
@@ -163,13 +168,16 @@ layers = 100
 figure, axes = plt.subplots(figsize=(6.4, 3.8))
 alphas = np.geomspace(0.7, 25, 50)
 for name, color in (("deepnet", "black"), ("symmetric", GREY)):
-    total = plainly(members[name].sides[0].update_sum.total).subs(dl.N, layers)
+    total = plainly(members[name].sides[0].update_sum.total).subs(N, layers)
     axes.plot(
-        alphas, alphas / float(total.subs({dl.residual_weight: 1, dl.init_gain: 1})) ** 0.5, color=color, linewidth=1
+        alphas,
+        alphas / float(total.subs({residual_weight: 1, init_gain: 1})) ** 0.5,
+        color=color,
+        linewidth=1,
     )
 for name, (color, mark) in SELECTIONS.items():
     side = members[name].sides[0]
-    place = float(side.residual_weight.subs(dl.N, layers)), float(gain_of(side).subs(dl.N, layers))
+    place = float(side.residual_weight.subs(N, layers)), float(gain_of(side).subs(N, layers))
     axes.plot(*place, mark, color=color, markersize=8)
     axes.annotate(name, place, (-8, 8), textcoords="offset points", color=color, ha="right")
 axes.set(xscale="log", yscale="log", xlabel=r"residual weight $\alpha$", ylabel=r"gain $\lambda$")
@@ -204,9 +212,9 @@ deep = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 def variant(factor):
     stack = dl.scheme("deepnorm").stack
     gain = stack.gain_in * factor
-    return dl.Scheme(
+    return theory.Scheme(
         name="variant", source=OWN,
-        stack=dl.Stack(placement=dl.POST, residual_weight=stack.residual_weight, gain_in=gain, gain_out=gain),
+        stack=theory.Stack(placement=theory.POST, residual_weight=stack.residual_weight, gain_in=gain, gain_out=gain),
     )  # fmt: skip
 
 
@@ -215,8 +223,8 @@ for factor, color, text in (
     (sp.S(2), BLUE, "gain times 2"),
     (sp.S.One, "black", "DeepNorm"),
     (sp.S.Half, BLUE, "gain times 1/2"),
-    ((dl.L / 2) ** sp.Rational(1, 16), RED, "gain times N^(1/16)"),
-    ((dl.L / 2) ** sp.Rational(-1, 16), RED, "gain times N^(-1/16)"),
+    ((L / 2) ** sp.Rational(1, 16), RED, "gain times N^(1/16)"),
+    ((L / 2) ** sp.Rational(-1, 16), RED, "gain times N^(-1/16)"),
 ):
     curve = [dl.predict(variant(factor), "sgd", 2 * int(n)).update for n in deep]
     axes.plot(deep, curve, color=color, linestyle="--" if color == RED else "-")
@@ -240,10 +248,10 @@ say(
 # to the bound:
 
 # %%
-bound = dl.derive_bound("deepnorm")
+bound = theory.derive_bound("deepnorm")
 table({"step": s.name, "effect": s.effect, "what is assumed": plain(s.condition)} for s in bound.steps)
 say("The slope of the model, which the gradient meets at every sublayer, is taken to be about one:")
-formula(dl.scalar_slope(dl.residual_weight, dl.init_gain, dl.init_gain), r"f'(x)")
+formula(theory.scalar_slope(residual_weight, init_gain, init_gain), r"f'(x)")
 
 # %% [markdown]
 # About one, $2N$ times over, is not one. In a wide random network it is: branch and stream are uncorrelated there, so
@@ -252,20 +260,20 @@ formula(dl.scalar_slope(dl.residual_weight, dl.init_gain, dl.init_gain), r"f'(x)
 
 # %%
 WIDTH, SEEDS = pick((128, range(16)), fast=(32, range(4)))
-slope = sp.lambdify(dl.L, dl.scalar_slope(dl.residual_weight, dl.init_gain, dl.init_gain).subs(
-    {dl.residual_weight: dl.scheme("deepnorm").stack.residual_weight, dl.init_gain: dl.scheme("deepnorm").stack.gain_in}
+slope = sp.lambdify(L, theory.scalar_slope(residual_weight, init_gain, init_gain).subs(
+    {residual_weight: dl.scheme("deepnorm").stack.residual_weight, init_gain: dl.scheme("deepnorm").stack.gain_in}
 ))  # fmt: skip
 
 
 def gradient_ratio(num_layers):
     """Of real FFN stacks of DeepNorm: the squared gradient at the input over that at the top, its mean over seeds."""
     network = dl.Network(scheme=dl.scheme("deepnorm"), num_sublayers=2 * num_layers, d_model=WIDTH)
-    asked = dl.Question(config=network.config("sgd"), task=network.task, has_layers=True)
+    asked = sims.Question(config=network.config("sgd"), task=network.task, has_layers=True)
     ratios = []
-    for found in dl.run(asked, SEEDS):
+    for found in sims.run(asked, SEEDS):
         low, top = (found.values[f"layer/encoder/{i}/gradient_square"] for i in (0, 2 * num_layers))
         ratios += [a / b for a, b in zip(low, top, strict=True)]
-    return dl.estimate(ratios)
+    return sims.estimate(ratios)
 
 
 measured_at = pick((2, 4, 8, 16, 32), fast=(2, 8))
@@ -285,12 +293,12 @@ def dots(axes, xs, found, color, mark, **options):
 
 
 own = {
-    dl.residual_weight: dl.scheme("deepnorm").stack.residual_weight,
-    dl.init_gain: dl.scheme("deepnorm").stack.gain_in,
+    residual_weight: dl.scheme("deepnorm").stack.residual_weight,
+    init_gain: dl.scheme("deepnorm").stack.gain_in,
 }
 whole = cast(sp.Expr, bound.step("first order in the weights").uniform_after)
-scalar_update = sp.lambdify(dl.L, whole.subs(own), modules="numpy")
-record = {n: dl.estimate(list(updates("deepnorm", "sgd", n, 512).values())) for n in LENGTHS}
+scalar_update = sp.lambdify(L, whole.subs(own), modules="numpy")
+record = {n: sims.estimate(list(updates("deepnorm", "sgd", n, 512).values())) for n in LENGTHS}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
 left.plot(deep, slope(2.0 * deep) ** (4.0 * deep), color=RED)
@@ -314,7 +322,7 @@ plt.show()
 # %%
 from depthlaw.theory.meanfield.closedform import ClosedForm
 
-form = cast(ClosedForm, dl.closed_form(dl.Setting.of("deepnorm", "sgd", "relu")))
+form = cast(ClosedForm, theory.closed_form(theory.Setting.of("deepnorm", "sgd", "relu")))
 say(f"Infinite width, by theory: {form.why}.")
 passes = next(n for n in range(1, 10**5) if slope(2.0 * n) ** (2 * n) > 2)
 least, last = min(record), max(record)
@@ -328,7 +336,7 @@ say(
     {record[last].mean:.3f} [{record[last].low:.3f}, {record[last].high:.3f}], that of {least}
     {record[least].mean:.3f} [{record[least].low:.3f}, {record[least].high:.3f}]; the bound is 1."""
 )
-vanilla = dl.scalar_sensitivity(sp.S.One, sp.S.One, sp.S.One)
+vanilla = theory.scalar_sensitivity(sp.S.One, sp.S.One, sp.S.One)
 say(
     f"""A second look at the model: at $\\alpha = v = w = 1$, which is vanilla Post-LN, it says that a step changes
     nothing at all (sensitivity {vanilla}), while real Post-LN moves in proportion to its depth. A model that is false,
@@ -346,11 +354,11 @@ say(
 # encoder's share is then not one. In a wide network the $M$ cross-attentions add as squares, and it falls.
 
 # %%
-values = {dl.residual_weight: encoder.residual_weight, dl.init_gain: gain_of(encoder)}
+values = {residual_weight: encoder.residual_weight, init_gain: gain_of(encoder)}
 share = {n: sp.simplify(plainly(r.side("encoder").update_sum.total).xreplace(values)) for n, r in readings.items()}
 for name, expr in share.items():
     formula(expr, rf"\text{{encoder's share, counted {name}}}")
-crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(dl.M, m)) > 1)
+crossing = next(m for m in range(1, 10**4) if float(share["own-gradient"].subs(M, m)) > 1)
 
 # %%
 import math
@@ -363,17 +371,17 @@ readers = np.unique(np.geomspace(1, 10_000, pick(40, fast=4)).astype(int))
 
 def exact_scales(n, m):
     """DeepNet's table at N, M, with the encoder's exact constants."""
-    here = {dl.N: n, dl.M: m}
+    here = {N: n, M: m}
     of_encoder = float(encoder.residual_weight.subs(here)), float(gain_of(encoder).subs(here))
     return Scales(of_encoder, (float(decoder.residual_weight.subs(here)), float(gain_of(decoder).subs(here))))
 
 
 figure, axes = plt.subplots(figsize=(7.2, 4.2))
 for name, color in (("own-gradient", RED), ("once", "black"), ("mean-square", BLUE)):
-    axes.plot(readers, [float(share[name].subs(dl.M, int(m))) for m in readers], color=color)
+    axes.plot(readers, [float(share[name].subs(M, int(m))) for m in readers], color=color)
 wide = [one_token(deepnet_scales(8, int(m)), 8, int(m))[0] for m in readers]
 axes.plot(readers, wide, color=BLUE, linestyle="--")
-of_record = {m: dl.estimate(encoder_share(exact_scales(n, m), (n, m))) for n, m in COUNTS if n == 8}
+of_record = {m: sims.estimate(encoder_share(exact_scales(n, m), (n, m))) for n, m in COUNTS if n == 8}
 dots(axes, of_record, of_record.values(), "black", "o")
 axes.text(1.2, 1.15, "once, as DeepNet counts")
 axes.text(9, 0.2, "coherent, own gradient too", color=RED)
@@ -391,7 +399,7 @@ has_fallen = (stop.high or math.inf) < (start.low or 0.0)
 direction = "It falls, so that the printed constants are on the safe side" if has_fallen else "No fall is shown"
 beside = [one.mean / one_token(exact_scales(8, m), 8, m)[0] for m, one in of_record.items()]
 say(
-    f"""Counted as the model is, the share is $M^{{1/4}}$ over {float(1 / share["own-gradient"].subs(dl.M, 1)):.2f}
+    f"""Counted as the model is, the share is $M^{{1/4}}$ over {float(1 / share["own-gradient"].subs(M, 1)):.2f}
     and passes one at M = {crossing} (DN-07). Measured in real encoder-decoders it is {start.mean:.4f} [{start.low:.4f},
     {start.high:.4f}] at M = {first} and {stop.mean:.4f} [{stop.low:.4f}, {stop.high:.4f}] at M = {end}, a power of
     {power:.2f}; the closed form of infinite width and one token has {steep:.2f} there. {direction}. The points are
@@ -414,7 +422,7 @@ from depthlaw.paper_checks.papers.deepnet.runs import DEPTHS, encoder_decoders
 figure, axes = plt.subplots()
 for name, style_name in (("post-ln", "post-ln"), ("post-ln-init", "post-ln-init"), ("deepnet", "deepnorm")):
     color, mark = STYLES[style_name]
-    found = [dl.estimate(encoder_decoders(name, n)[0]) for n in DEPTHS]
+    found = [sims.estimate(encoder_decoders(name, n)[0]) for n in DEPTHS]
     dots(axes, DEPTHS, found, color, mark)
     axes.plot(DEPTHS, [one.mean for one in found], color=color, linewidth=1)
     axes.annotate(name, (DEPTHS[-1], found[-1].mean), (8, -3), textcoords="offset points", color=color)
@@ -424,10 +432,10 @@ axes.xaxis.set_minor_locator(NullLocator())
 axes.set_xlim(5, 170)
 axes.set_title("Recorded encoder-decoders of three schemes: the update by depth")
 plt.show()
-ends = [dl.estimate(encoder_decoders("deepnet", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
-inits = [dl.estimate(encoder_decoders("post-ln-init", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
+ends = [sims.estimate(encoder_decoders("deepnet", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
+inits = [sims.estimate(encoder_decoders("post-ln-init", n)[0]) for n in (DEPTHS[0], DEPTHS[-1])]
 small = range(1, pick(40, fast=3))
-beyond = [(n, m) for m in small for n in small if float(encoder.residual_weight.subs({dl.N: n, dl.M: m})) <= 1]
+beyond = [(n, m) for m in small for n in small if float(encoder.residual_weight.subs({N: n, M: m})) <= 1]
 say(
     f"""DeepNet's update at {DEPTHS[0]} and {DEPTHS[-1]} layers: {ends[0].mean:.3f} [{ends[0].low:.3f},
     {ends[0].high:.3f}] and {ends[1].mean:.3f} [{ends[1].low:.3f}, {ends[1].high:.3f}]. Dividing

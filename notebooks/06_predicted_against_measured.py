@@ -30,6 +30,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import depthlaw as dl
+from depthlaw import sims
+from depthlaw.network.measuring import Kept
 from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
 from depthlaw.paper_checks.pages.prose import name_curves, pick, say, style, table
 
@@ -63,27 +65,27 @@ one = dl.Network(
     num_heads=4, num_tokens=8,
 )  # fmt: skip
 seeds = range(pick(24, fast=4))
-theory = {optimizer: one.theory(optimizer) for optimizer in ("sgd", "adam")}
-built = dl.measure(one, tuple(theory), seeds, dl.Kept(None))
+predicted = {optimizer: one.theory(optimizer) for optimizer in ("sgd", "adam")}
+built = dl.measure(one, tuple(predicted), seeds, Kept(None))
 
 
 def beside(optimizer):
     """By role: predicted, measured, and the ratio with its interval of 0.95."""
     for role in ("update", *SHOWN_ROLES):
-        expected = theory[optimizer].update if role == "update" else theory[optimizer].roles.get(role, 0.0)
+        expected = predicted[optimizer].update if role == "update" else predicted[optimizer].roles.get(role, 0.0)
         if not expected:
             continue
         unit = 1.0 if role == "update" else one.d_model ** one.role_power(optimizer, role)
-        found = dl.estimate([value * unit for value in built[optimizer].values[role] if value is not None])
-        told = dl.ratio_to_exact(found, expected)
+        found = sims.estimate([value * unit for value in built[optimizer].values[role] if value is not None])
+        told = sims.ratio_to_exact(found, expected)
         shown = f"{told.mean:.3f} [{told.low:.3f}, {told.high:.3f}]"
         yield {"optimizer": optimizer, "role": role, "predicted": expected, "measured": found.mean, "ratio": shown}
 
 
-table([row for optimizer in theory for row in beside(optimizer)])
+table([row for optimizer in predicted for row in beside(optimizer)])
 say(
     f"""DeepNorm, {one.num_sublayers // 2} layers, width {one.d_model}, {one.num_heads} heads, {one.num_tokens} tokens,
-    {len(seeds)} random networks. Theory says where it holds: {theory["sgd"].holds}."""
+    {len(seeds)} random networks. Theory says where it holds: {predicted["sgd"].holds}."""
 )
 
 # %% [markdown]
@@ -97,8 +99,8 @@ from dataclasses import replace
 
 from depthlaw.paper_checks.experiments.sweeps import SWEEPS
 from depthlaw.paper_checks.pages.transformers import LAYERS, WIDE, cells
-from depthlaw.paper_checks.system.places import RECORDS
 from depthlaw.sims.records import record
+from depthlaw.system.places import RECORDS
 
 sweep = SWEEPS["transformers"]
 chosen = tuple(one for one in sweep.networks if one.num_sublayers in pick([2 * n for n in LAYERS], fast=(2, 32)))

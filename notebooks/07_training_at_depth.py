@@ -29,6 +29,8 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
+from depthlaw import sims
+from depthlaw.paper_checks import judge
 from depthlaw.paper_checks.pages.prose import name_curves, pick, quote, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
@@ -182,7 +184,7 @@ asked += [questions.GPT_ORDER["pre-ln", MIDDLE], questions.GPT_ORDER["normformer
 asked += [questions.LargerRate(names=(gpt("su-adam", MIDDLE), gpt("deepnorm", MIDDLE)))]
 table(answers(asked, rates.book))
 say(f"""
-The intervals are octaves of the learning rate, {dl.LEVEL:.0%}, paired by seed (a seed draws the same batches in every
+The intervals are octaves of the learning rate, {sims.LEVEL:.0%}, paired by seed (a seed draws the same batches in every
 arm); "above" and "below": an end of the grid was reached, so that only the other end is known. "Open" means that
 these seeds do not tell, not that there is no difference.
 """)
@@ -258,7 +260,7 @@ table(
 
 # %%
 for name in ("S3-49", "S3-04"):
-    verdict, parts = dl.judge(dl.claim(name), quick=True)
+    verdict, parts = judge(dl.claim(name), quick=True)
     say(f"**{name}** ({dl.claim(name).summary}): **{verdict.value}**, by its parts:")
     table({"part": found.part.name, "verdict": found.verdict.value} for found in parts)
 
@@ -303,7 +305,7 @@ show(
 # %%
 losses = questions.WARMED_LOSS
 table(answers([questions.TRANSLATION, questions.OTHERS, questions.DEEPER, *losses.values()], warm.book))
-verdict, _ = dl.judge(dl.claim("S1-48"), quick=True)
+verdict, _ = judge(dl.claim("S1-48"), quick=True)
 slowed = warm.runs[SAME_SUM].results
 num_slowed = sum(run.has_trained for run in slowed)
 with_it, without = trained[EDGE, "warm-up"], trained[EDGE, "none"]

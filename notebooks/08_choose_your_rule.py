@@ -34,6 +34,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import depthlaw as dl
+from depthlaw import sims
 from depthlaw.paper_checks.pages.prose import name_curves, pick, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
@@ -175,7 +176,7 @@ for remedy in (best, *(other for other in others if other.name == "nothing")):
         inside += (measured.low or 0.0) <= remedy.leaves[role] <= (measured.high or 0.0)
 table(rows)
 say(f"""
-The update at {many} layers over that at {few}. Intervals: {dl.LEVEL:.0%} over {len(seeds)} seeds, at width {width};
+The update at {many} layers over that at {few}. Intervals: {sims.LEVEL:.0%} over {len(seeds)} seeds, at width {width};
 {inside} of {len(rows)} contain the prediction. The roles of one depth are measured on the same networks, so they are
 no independent looks. Beside chance, expect deviations of order L/d, here up to {2 * many}/{width}.
 """)
@@ -190,7 +191,7 @@ no independent looks. Beside chance, expect deviations of order L/d, here up to 
 # %%
 from textwrap import wrap
 
-from depthlaw.paper_checks.lowering.advice import known_as, placement
+from depthlaw.advice.advice import known_as, placement
 
 norms = placement(advice.deep.config(OPTIMIZER))
 rule = dl.solve_rule(norms, OPTIMIZER, advice.deep.arch)

@@ -30,7 +30,11 @@ import sympy as sp
 import torch
 
 import depthlaw as dl
+from depthlaw import sims, theory
+from depthlaw.network.measuring import Kept
+from depthlaw.paper_checks import Verdict
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, quote, say, style, table, typeset
+from depthlaw.theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
@@ -50,9 +54,7 @@ counts = Counter(claim.expected.value for claim in claims().values())
 by_source = {}
 for name, claim in claims().items():
     by_source.setdefault(name.partition("-")[0], Counter())[claim.expected.value] += 1
-table(
-    {"source": source} | {v.value: found[v.value] for v in reversed(dl.Verdict)} for source, found in by_source.items()
-)
+table({"source": source} | {v.value: found[v.value] for v in reversed(Verdict)} for source, found in by_source.items())
 say(f"""
 **{counts["CONFIRMED"]} of {len(claims())} claims are confirmed as printed**, {counts["REFUTED"]} are refuted,
 {counts["MISPRINT"]} are slips that the source itself sets right elsewhere, {counts["CONDITIONAL"]} are hedged in
@@ -73,16 +75,16 @@ def by_parts(name):
     """What of a claim holds and what does not, judged now, and what holds instead where that is known."""
     parts = check_claim(name, with_mutants=False, quick=True)["parts"]
     holds = {
-        verdict: [typeset(part["name"]) for part in parts if part["verdict"] == verdict.value] for verdict in dl.Verdict
+        verdict: [typeset(part["name"]) for part in parts if part["verdict"] == verdict.value] for verdict in Verdict
     }
-    instead = {part["name"]: part["correction"] for part in parts if part["verdict"] == dl.Verdict.REFUTED.value}
+    instead = {part["name"]: part["correction"] for part in parts if part["verdict"] == Verdict.REFUTED.value}
     known = {part: better for part, better in instead.items() if better}
     bare = [typeset(part) for part in instead if part not in known]
     lines = [f"**{name}, by its parts.**", ""]
     words = {
-        dl.Verdict.CONFIRMED: "Holds",
-        dl.Verdict.CONDITIONAL: "Holds under a condition",
-        dl.Verdict.UNDECIDED: "Open",
+        Verdict.CONFIRMED: "Holds",
+        Verdict.CONDITIONAL: "Holds under a condition",
+        Verdict.UNDECIDED: "Open",
     }
     lines += [f"- {word}: {'; '.join(holds[verdict])}." for verdict, word in words.items() if holds[verdict]]
     lines += [f"- **Fails**: {typeset(part)}. Instead: {typeset(better)}." for part, better in known.items()]
@@ -102,10 +104,12 @@ def by_parts(name):
 
 # %%
 quote("S3-10")
-orders = {kind: dl.update_order(dl.Setting.of("sub-ln", "sgd", "relu", kind)) for kind in ("layernorm", "rmsnorm")}
+orders = {
+    kind: theory.update_order(theory.Setting.of("sub-ln", "sgd", "relu", kind)) for kind in ("layernorm", "rmsnorm")
+}
 for kind, order in orders.items():
     power, log_power, _ = order.powers
-    formula(dl.L ** sp.cancel(power) * sp.log(dl.L) ** log_power, rf"U_{{\text{{{kind}}}}}", r"\asymp")
+    formula(L ** sp.cancel(power) * sp.log(L) ** log_power, rf"U_{{\text{{{kind}}}}}", r"\asymp")
 say(f"The power of $L$ behind a LayerNorm is {float(orders['layernorm'].powers[0]):.3f}.")
 
 # %%
@@ -173,10 +177,10 @@ At $v_l = w_l = {", ".join(map(str, growing))}$ the exact update, added up in fr
 # %%
 as_floats = tuple(map(float, growing))
 net = dl.Network(scheme=dl.scheme("pre-ln"), num_sublayers=4, d_model=pick(256, fast=32), v=as_floats, w=as_floats)
-real = dl.estimate(dl.measure(net, ["sgd"], range(pick(256, fast=16)), dl.Kept(None))["sgd"].values["update"])
+real = sims.estimate(dl.measure(net, ["sgd"], range(pick(256, fast=16)), Kept(None))["sgd"].values["update"])
 say(f"""
 And real networks of those gains, {net.d_model} wide, {real.num} seeds, gradients by autograd: {real.mean:.3f}, with a
-{dl.LEVEL:.0%} interval from {real.low:.3f} to {real.high:.3f}, beside a bound of {float(bound):.3f}.
+{sims.LEVEL:.0%} interval from {real.low:.3f} to {real.high:.3f}, beside a bound of {float(bound):.3f}.
 """)
 
 # %%
@@ -265,13 +269,13 @@ def scalar_network(num_layers):
 sizes = pick((2, 4, 8, 18, 50, 100, 200, 500), fast=(2, 18))
 found = {num: scalar_network(num) for num in sizes}
 stack = dl.scheme("deepnorm").stack
-slope = dl.scalar_slope(stack.residual_weight or dl.L**0, stack.gain_out, stack.gain_in)
+slope = theory.scalar_slope(stack.residual_weight or L**0, stack.gain_out, stack.gain_in)
 figure, axes = plt.subplots(figsize=(6.6, 3.2), dpi=90)
 product, over = zip(*found.values(), strict=True)
 axes.plot(sizes, product, color="#D55E00", marker="o", label="product of the slopes, autograd")
 axes.plot(sizes, over, color="black", marker="v", label=r"$\theta_1$ moved: $F$ over the bound")
-theory = [float(slope.subs(dl.L, 2 * num).evalf()) ** (2 * num) for num in sizes]
-axes.plot(sizes, theory, color="#D55E00", linestyle=":", label="the same product, by theory")
+product = [float(slope.subs(L, 2 * num).evalf()) ** (2 * num) for num in sizes]
+axes.plot(sizes, product, color="#D55E00", linestyle=":", label="the same product, by theory")
 axes.axhline(1, color="grey", linewidth=0.8, linestyle="--", label="printed: about 1; at most 1")
 axes.set(title="Factors of about 1 multiply", xscale="log", yscale="log", xlabel="N, layers", ylabel="factor")
 name_curves(axes)
@@ -301,15 +305,15 @@ nets = [
     )
     for n in lengths
 ]
-values = [dl.measure(net, ["sgd"], range(pick(16, fast=2)), dl.Kept(None))["sgd"].values for net in nets]
-theory = [net.theory("sgd") for net in nets]
+values = [dl.measure(net, ["sgd"], range(pick(16, fast=2)), Kept(None))["sgd"].values for net in nets]
+predictions = [net.theory("sgd") for net in nets]
 groups = {"matrices": ["update"], "norm gains and biases": ["norm_gain", "norm_bias"], "linear biases": ["bias"]}
 figure, axes = plt.subplots(figsize=(6.6, 3.4), dpi=90)
 for (name, roles), color in zip(groups.items(), ("black", "#D55E00", "#0072B2"), strict=True):
-    seen = [dl.estimate([sum(parts) for parts in zip(*(one[role] for role in roles), strict=True)]) for one in values]
+    seen = [sims.estimate([sum(parts) for parts in zip(*(one[role] for role in roles), strict=True)]) for one in values]
     ends = [[one.mean - (one.low or 0) for one in seen], [(one.high or 0) - one.mean for one in seen]]
     axes.errorbar(lengths, [one.mean for one in seen], yerr=ends, fmt="o", color=color, markersize=4)
-    parts = [one.update if name == "matrices" else sum(one.roles[r] for r in roles) / width for one in theory]
+    parts = [one.update if name == "matrices" else sum(one.roles[r] for r in roles) / width for one in predictions]
     axes.plot(lengths, parts, color=color, linewidth=1)
     axes.annotate(f" {name}", (lengths[-1], parts[-1]), color=color, va="center", fontsize=8)
 axes.set(
@@ -320,7 +324,7 @@ axes.set_xticks(lengths, map(str, lengths))
 axes.minorticks_off()
 plt.show()
 say(f"""
-Points: measured, {dl.LEVEL:.0%} intervals over {len(values[0]["update"])} seeds; lines: predicted at infinite width.
+Points: measured, {sims.LEVEL:.0%} intervals over {len(values[0]["update"])} seeds; lines: predicted at infinite width.
 The vectors' part is divided by the width, so this matters where depth is no longer small beside width (here it is not),
 and a learning rate divided by L for the norms undoes it (notebook 8 prints the factor for your model).
 """)
@@ -390,7 +394,7 @@ table(rows)
 # its Theorem 3.2 does, DeepNet's (DN-03) and plain Post-LN (DN-09) as the scalar model above.
 
 # %%
-known = [claim for claim in claims().values() if claim.expected is dl.Verdict.REFUTED]
+known = [claim for claim in claims().values() if claim.expected is Verdict.REFUTED]
 say(f"All {len(known)}, each in a sentence: `README.md`; with the evidence: `paper_checks/results/CLAIMS.md`.")
 
 # %% [markdown]

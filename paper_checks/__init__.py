@@ -1,10 +1,8 @@
-"""Claims, verdicts, real networks beside predictions, the command line: what knows both ``theory`` and ``sims``.
+"""What papers print, and whether it holds: claims, their verdicts, and real networks beside what is predicted.
 
->>> from depthlaw.paper_checks import Network, claim
->>> from depthlaw.theory import scheme
->>> network = Network(scheme=scheme("post-ln"), num_sublayers=8, d_model=64)
->>> round(network.theory("sgd").update, 4), claim("S1-24").expected.value
-(5.3333, 'CONFIRMED')
+>>> from depthlaw.paper_checks import claim
+>>> claim("S1-24").expected.value
+'CONFIRMED'
 """
 
 import lazy_loader as lazy

@@ -285,7 +285,8 @@ def _about(dask_worker: Any) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """What a run is kept with, and a digest of this checkout's code as it was when this process first asked."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted(path for room in ("paper_checks", "sims", "theory") for path in (root / room).rglob("*.py")):
+    rooms = [room for room in root.iterdir() if room.is_dir()]  # links, in a checkout, which rglob would not follow
+    for path in sorted(path for room in rooms for path in room.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     packages = {name: version(name).partition("+")[0] for name in ("depthlaw", "torch", "numpy")}
     return {**packages, "python": platform.python_version(), "code": digest.hexdigest()[:12]}

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import pytest
 from typer import main, rich_utils
 
-from depthlaw.paper_checks.cli import app
+from depthlaw.cli import app
 
 DEPTHLAW = Path(sys.executable).with_name("depthlaw")
 """The installed command, for what needs a process of its own."""

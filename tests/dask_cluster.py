@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distributed import Client
 
-from depthlaw.paper_checks.system.places import ROOT
+from depthlaw.system.places import ROOT
 
 PATIENCE = 120.0
 """Seconds for what takes two or three on an idle machine."""

@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.paper_checks.lowering.trials import Trial, execute, kind_of
+from depthlaw.network.trials import Trial, execute, kind_of
 
 if TYPE_CHECKING:
     from depthlaw.sims.cluster import Workers
@@ -32,7 +32,7 @@ LEAST_SEEDS = 5
 """Which the claims' open parts asked for, however few the pilot would do with."""
 
 SEEDS_AT_ONCE = 8
-"""As many as a worker trains together on a CPU (``paper_checks.lowering.trials``): fewer would leave arms that have no
+"""As many as a worker trains together on a CPU (``depthlaw.network.trials``): fewer would leave arms that have no
 other of their shape alone, and more would leave a budget that ends with more seeds that are not done.
 """
 

@@ -429,7 +429,7 @@ def _peak(*, is_new: bool = False) -> float:
 def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:
     """What each command costs in seconds of the processor, children included, and what it is held against."""
     for command in names:
-        own = _cpu_seconds("from depthlaw.paper_checks.cli.app import main; main()", *command.split())
+        own = _cpu_seconds("from depthlaw.cli.app import main; main()", *command.split())
         least = _cpu_seconds(IMPORTS[command]) if command in IMPORTS else None
         yield {"command": f"depthlaw {command}", "cpu_seconds": own, "beside": IMPORTS.get(command), "least": least}
 

@@ -34,9 +34,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING, Any
 
+from depthlaw.network.trials import OF_RECIPE, Trial
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import Scale
-from depthlaw.paper_checks.lowering.trials import OF_RECIPE, Trial
 
 if TYPE_CHECKING:
     from depthlaw.sims.training.train import TrainResult

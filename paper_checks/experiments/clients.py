@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from sympy import sqrt
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments import kernel_kept
-from depthlaw.paper_checks.lowering.networks import Network
-from depthlaw.paper_checks.recipes.catalogue import recipe
-from depthlaw.paper_checks.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
-from depthlaw.paper_checks.system.places import RECORDS, RESULTS
+from depthlaw.recipes.catalogue import recipe
+from depthlaw.recipes.recipe import POST, PRE, SMALL, F, H, K, Recipe, everywhere
 from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.sims.records import record
+from depthlaw.system.places import RECORDS, RESULTS
 from depthlaw.theory.symbols import d
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ _ALL = (
     ),
     Client("Qwen3", _QWEN_3, partial(_decoder, "Qwen3", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA),
     # Its norms stand behind branches of a small network at 0.02, whose outputs are as small as its own eps; recipes are
-    # predicted without one unless ``Block.norm_eps`` says it, as tests/paper_checks/test_clients.py does.
+    # predicted without one unless ``Block.norm_eps`` says it, as tests/depthlaw/network/test_clients.py does.
     Client("OLMo 2", _OLMO_2, partial(_decoder, "Olmo2", rms_norm_eps=1e-12), _LLAMA),
     # Its embedding's multiplier belongs to its own weights.
     Client("Gemma 2", _GEMMA_2, partial(_decoder, "Gemma2", is_grouped=True, head_dim=HEAD_SIZE), _LLAMA, (OWN,)),

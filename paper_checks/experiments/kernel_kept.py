@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from depthlaw.paper_checks.lowering.networks import Network
-from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.network.network import Network
+from depthlaw.system.files import write_atomically
 
 if TYPE_CHECKING:
     from depthlaw.theory.kernel.predict import Inputs, Transformer
@@ -80,7 +80,7 @@ def _name(about: Mapping[str, Any]) -> str:
 
 def _numbers(network: Network, optimizer: str) -> tuple[Transformer, Inputs]:
     """What the kernel rung is asked."""
-    from depthlaw.paper_checks.lowering.kernel_network import as_inputs, as_transformer
+    from depthlaw.network.kernel import as_inputs, as_transformer
 
     config = network.config(optimizer)
     return as_transformer(config, head_size=network.predicted_head_size), as_inputs(network.task, config)
@@ -88,7 +88,7 @@ def _numbers(network: Network, optimizer: str) -> tuple[Transformer, Inputs]:
 
 def digest_of(network: Network, optimizer: str) -> str:
     """Of the plain numbers that the kernel rung gets."""
-    from depthlaw.paper_checks.lowering.lower import digest_of_numbers
+    from depthlaw.network.lower import digest_of_numbers
 
     return digest_of_numbers(*_numbers(network, optimizer))
 

@@ -27,14 +27,14 @@ from typing import Annotated, Any
 
 import typer
 
+from depthlaw.network.network import Network, sublayers_of
+from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments import best_rates, stable_rates
 from depthlaw.paper_checks.experiments.kernel_kept import Kept, Question, collect, questions, read
 from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, SMALL
 from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
-from depthlaw.paper_checks.lowering.networks import Network, sublayers_of
-from depthlaw.paper_checks.lowering.trials import OF_RECIPE
-from depthlaw.paper_checks.recipes.catalogue import RECIPES, recipe
-from depthlaw.paper_checks.system.places import RESULTS
+from depthlaw.recipes.catalogue import RECIPES, recipe
+from depthlaw.system.places import RESULTS
 from depthlaw.theory.schemes import scheme
 
 LENGTHS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import Scale
-from depthlaw.paper_checks.lowering.trials import Trial
 
 ROWS = ("su-sgd", "su-adam", "su-lamb")
 STARTS = {"sgd": 2.0**-1, "adam": 2.0**-8, "lamb": 2.0**-6}

@@ -10,9 +10,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import Scale
-from depthlaw.paper_checks.lowering.trials import Trial
 
 GRID = tuple(2.0 ** (k / 2) for k in range(-20, 1))
 """From 2^-10 to 1 by half octaves: the smallest ratio that the slides print is 2, and an interval of edges is one step

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
-from depthlaw.paper_checks.lowering.block import Block
-from depthlaw.paper_checks.lowering.measuring import Kept, measure
-from depthlaw.paper_checks.lowering.networks import Network
-from depthlaw.paper_checks.system.places import RECORDS
+from depthlaw.network.block import Block
+from depthlaw.network.measuring import Kept, measure
+from depthlaw.network.network import Network
+from depthlaw.system.places import RECORDS
 from depthlaw.theory.schemes import SCHEMES, scheme
 
 OPTIMIZERS = ("sgd", "adam", "lamb")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.base import Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import Scale
-from depthlaw.paper_checks.lowering.trials import Trial
 
 LAYERS = (24, 100, 1000)
 SCHEMES = ("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm", "su-adam")

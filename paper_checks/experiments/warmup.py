@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from depthlaw.network.trials import POST_LN_INIT, Trial
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import Scale
-from depthlaw.paper_checks.lowering.trials import POST_LN_INIT, Trial
 
 DEPTHS = (2, 6, 9, 18)
 DEEP = DEPTHS[-1]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup
 
-from depthlaw.paper_checks.system.files import write_atomically
+from depthlaw.system.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from depthlaw.paper_checks.lowering.planned import gigabytes, planned
-from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.network.planned import gigabytes, planned
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.papers.su.post_hoc_analysis import DICTIONARY
 from depthlaw.paper_checks.routes.parameter_counts import to_rounding

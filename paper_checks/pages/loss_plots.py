@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, save
 
 if TYPE_CHECKING:
-    from depthlaw.paper_checks.lowering.trials import Trial
+    from depthlaw.network.trials import Trial
     from depthlaw.sims.training.train import TrainResult
 
 MOST_PANELS = 48

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
-from depthlaw.paper_checks.lowering.networks import Network
 from depthlaw.paper_checks.pages.markdown import interval, section
 from depthlaw.paper_checks.pages.transformers import Index, holds
-from depthlaw.paper_checks.system.files import write_atomically
-from depthlaw.paper_checks.system.places import RECORDS, RESULTS
 from depthlaw.sims import stats
 from depthlaw.sims.records import record
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import RECORDS, RESULTS
 from depthlaw.theory.schemes import scheme
 
 PAGE = RESULTS / "MEASURED.md"

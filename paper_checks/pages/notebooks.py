@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from depthlaw.paper_checks.pages.prose import FAST
-from depthlaw.paper_checks.system.files import write_atomically
-from depthlaw.paper_checks.system.places import NOTEBOOKS
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import NOTEBOOKS
 
 _KEPT = ("jupytext", "kernelspec")
 _TIMEOUT = 1800

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from depthlaw.paper_checks.lowering.predicted_rows import exponents
+from depthlaw.network.predicted_rows import exponents
 from depthlaw.paper_checks.pages.drawing import SUFFIXES, Curve, Drawing, Panel, Place, Point, raised, save
 
 __all__ = ["SUFFIXES", "Shown", "drawing_of", "update_against_depth"]

@@ -23,12 +23,12 @@ from depthlaw.paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from depthlaw.paper_checks.pages.markdown import interval, section
 from depthlaw.paper_checks.pages.transformers import holds, is_beyond, share
-from depthlaw.paper_checks.recipes.catalogue import RECIPES
-from depthlaw.paper_checks.recipes.recipe import RECIPE_TOKENS
-from depthlaw.paper_checks.system.files import write_atomically
-from depthlaw.paper_checks.system.places import FIGURES, RESULTS
+from depthlaw.recipes.catalogue import RECIPES
+from depthlaw.recipes.recipe import RECIPE_TOKENS
 from depthlaw.sims import stats
 from depthlaw.sims.records import record
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import FIGURES, RESULTS
 
 PAGE, PICTURE = RESULTS / "RECIPES.md", FIGURES / "recipes.svg"
 FLAT = 0.1

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.kernel_kept import Number
 from depthlaw.paper_checks.experiments.kernel_laws import Law
 from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS
 from depthlaw.paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
-from depthlaw.paper_checks.lowering.networks import Network
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
 from depthlaw.paper_checks.pages.markdown import caption, interval, span
 from depthlaw.paper_checks.pages.transformers import (
@@ -29,8 +29,8 @@ from depthlaw.paper_checks.pages.transformers import (
     points,
     study,
 )
-from depthlaw.paper_checks.system.places import RECORDS
 from depthlaw.sims.records import record
+from depthlaw.system.places import RECORDS
 from depthlaw.theory.kernel.predict import unit_power
 from depthlaw.theory.schemes import scheme
 

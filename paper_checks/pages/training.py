@@ -16,6 +16,7 @@ from functools import cache
 from statistics import fmean, geometric_mean
 from typing import Any
 
+from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments import NAMES, experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment
@@ -44,7 +45,6 @@ from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAY
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
-from depthlaw.paper_checks.lowering.trials import OF_RECIPE, POST_LN_INIT, SHAPES, Trial
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
 from depthlaw.paper_checks.pages.large_models import large_models
 from depthlaw.paper_checks.pages.markdown import bracket, caption, section, table
@@ -53,8 +53,6 @@ from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_w
 from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair, cases
 from depthlaw.paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, SMALLER, questions
 from depthlaw.paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
-from depthlaw.paper_checks.system.files import write_atomically
-from depthlaw.paper_checks.system.places import FIGURES, RESULTS, training_record
 from depthlaw.paper_checks.verify.document import say
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.outcomes import (
@@ -67,6 +65,8 @@ from depthlaw.sims.training.outcomes import (
 )
 from depthlaw.sims.training.store import About, read
 from depthlaw.sims.training.train import Look, TrainResult
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import FIGURES, RESULTS, training_record
 from depthlaw.theory.schemes import scheme
 
 PAGE = RESULTS / "TRAINING.md"

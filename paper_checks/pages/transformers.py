@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.kernel_kept import Kept, Number
 from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law, law, measured
 from depthlaw.paper_checks.experiments.sweeps import (
@@ -33,15 +34,14 @@ from depthlaw.paper_checks.experiments.sweeps import (
     Sweep,
     block_network,
 )
-from depthlaw.paper_checks.lowering.networks import Network
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Point, save
 from depthlaw.paper_checks.pages.markdown import interval, section, span
-from depthlaw.paper_checks.system.files import write_atomically
-from depthlaw.paper_checks.system.places import FIGURES, RECORDS, RESULTS
 from depthlaw.sims import stats
 from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
 from depthlaw.sims.records import record
 from depthlaw.sims.stats import LEVEL, Estimate
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import FIGURES, RECORDS, RESULTS
 from depthlaw.theory.kernel.predict import REPLICATES, unit_power
 from depthlaw.theory.schemes import SCHEMES
 

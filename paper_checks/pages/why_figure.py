@@ -15,7 +15,7 @@ from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, s
 from depthlaw.paper_checks.pages.markdown import caption
 from depthlaw.paper_checks.pages.scheme_figures import UPDATE, transformers
 from depthlaw.paper_checks.pages.transformers import FLAT, WIDE, last_exponent
-from depthlaw.paper_checks.system.places import FIGURES
+from depthlaw.system.places import FIGURES
 
 PATH = FIGURES / "why.svg"
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from depthlaw.paper_checks.system.stopping import shielded
+from depthlaw.system.stopping import shielded
 
 MARKER = ".depthlaw-report"
 """Lists the files of the site; a folder with another file in it is not ours to replace."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from depthlaw.paper_checks.claims.claim import Kind, Route, Verdict
-from depthlaw.paper_checks.system.files import SCHEMA_VERSION
+from depthlaw.system.files import SCHEMA_VERSION
 
 ClaimId = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9]{0,7}-[0-9]{1,4}$")]
 SourceKey = Annotated[str, Field(pattern=r"^[a-z]{1,40}$")]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from depthlaw.network.trials import POST_LN_INIT
 from depthlaw.paper_checks.experiments import best_rates, stable_rates, warmup
 from depthlaw.paper_checks.experiments.stable_rates import bert, gpt, wide
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEPTHS
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name
 from depthlaw.paper_checks.experiments.warmup import plain, warmed
-from depthlaw.paper_checks.lowering.trials import POST_LN_INIT
 from depthlaw.paper_checks.routes.best_rates import FollowsUpdate, NearerThanNoMove
 from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
 from depthlaw.paper_checks.routes.training import (

@@ -37,9 +37,9 @@ from depthlaw.paper_checks.claims.claim import Check, Part, Route
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.routes.checks import Answers, check
 from depthlaw.paper_checks.routes.intervals import LEVEL, ends
-from depthlaw.paper_checks.system.places import RECORDS
 from depthlaw.sims.records import record
 from depthlaw.sims.stats import Estimate, estimate, slope_weights
+from depthlaw.system.places import RECORDS
 from depthlaw.theory.symbols import L
 
 PATH = RECORDS / "ffn-stacks.jsonl"

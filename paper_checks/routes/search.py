@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from depthlaw.paper_checks.claims.claim import is_shrunk
-from depthlaw.paper_checks.system.places import ROOT
+from depthlaw.system.places import ROOT
 
 CACHE = ROOT / ".hypothesis"
 """What hypothesis keeps for itself stays in the checkout, wherever the command is called."""

@@ -26,10 +26,10 @@ from depthlaw.paper_checks.experiments import experiment, own_row
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, gpt, on_curve
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
-from depthlaw.paper_checks.system.places import training_record
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training import outcomes
 from depthlaw.sims.training.outcomes import FIRST, SECOND, Comparison, Edge, EdgeComparison, Share
+from depthlaw.system.places import training_record
 
 if TYPE_CHECKING:
     from depthlaw.sims.training.train import TrainResult

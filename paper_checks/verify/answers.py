@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from depthlaw.paper_checks.system.files import document
-from depthlaw.paper_checks.system.places import RESULTS
 from depthlaw.paper_checks.verify.document import IN_STEP, STORED, Progress, assemble, verify
 from depthlaw.paper_checks.verify.findings import Told, findings
+from depthlaw.system.files import document
+from depthlaw.system.places import RESULTS
 
 FILE = RESULTS / "claims.json"
 WRITTEN_BY = "depthlaw verify --quick --write-claims"

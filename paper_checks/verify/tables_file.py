@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from depthlaw.paper_checks.system.files import write_atomically
-from depthlaw.paper_checks.system.places import RESULTS, ROOT
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import RESULTS, ROOT
 
 FILE = RESULTS / "tables.json"
 Tables = list[dict[str, Any]]
@@ -72,7 +72,7 @@ def stored() -> Tables | None:
 
 def derive(progress: Callable[[int, int], None] | None = None) -> Tables:
     """All tables, derived now: the blocks of `cross` in parallel, the small tables meanwhile here."""
-    from depthlaw.paper_checks.system.processes import Workers
+    from depthlaw.system.processes import Workers
     from depthlaw.theory import tables
 
     settings = tables.cross_settings()

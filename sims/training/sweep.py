@@ -144,7 +144,7 @@ def sweep(
     >>> from tempfile import TemporaryDirectory
     >>> from depthlaw.sims.training.store import Store
     >>> from depthlaw.sims.training.sweep import sweep
-    >>> def execute(configs):  # in earnest depthlaw.paper_checks.lowering.trials.execute, in the processes of pool
+    >>> def execute(configs):  # in earnest depthlaw.network.trials.execute, in the processes of pool
     ...     return [{"square": config["x"] ** 2} for config in configs]
     >>> with TemporaryDirectory() as folder, Store(Path(folder) / "runs.sqlite") as store:
     ...     first = sweep([{"x": 1}, {"x": 2}, {"y": 3}], execute, store, ThreadPoolExecutor)

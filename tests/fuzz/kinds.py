@@ -17,8 +17,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from depthlaw.paper_checks.cli import options
-from depthlaw.paper_checks.cli.app import EXAMPLES, app
+from depthlaw.cli import options
+from depthlaw.cli.app import EXAMPLES, app
 from tests.command import told
 from tests.fuzz.texts import NUMBERS, damaged, drawn, maybe, odd, slipped
 from tests.fuzz.watch import CANARY, Input
@@ -323,7 +323,7 @@ RUN = "runs.sqlite"
 @cache
 def stores() -> list[bytes]:
     """One with the runs of ``TRAIN``, one without any, one with further runs and a claim."""
-    from depthlaw.paper_checks.lowering.trials import Trial, execute
+    from depthlaw.network.trials import Trial, execute
     from depthlaw.sims.training.store import Store
 
     trials = [Trial(scheme=name, seed=seed, **_SHAPE) for name in ("pre-ln", "post-ln") for seed in (0, 1)]
@@ -615,8 +615,8 @@ def module(rng: Random) -> Input:
 @cache
 def _documents() -> list[dict[str, Any]]:
     from depthlaw.paper_checks.claims.sources import sources
-    from depthlaw.paper_checks.system.files import document
     from depthlaw.paper_checks.verify.answers import kept
+    from depthlaw.system.files import document
 
     found = []
     for id_ in ("S1-34", "DN-07", "S2-08", "LI-05"):
@@ -660,7 +660,7 @@ def verified(rng: Random) -> Input:
 @cache
 def checkpoints() -> dict[str, bytes]:
     """Of the runs of ``TRAIN``, by their names: each after its first step."""
-    from depthlaw.paper_checks.lowering.trials import Trial
+    from depthlaw.network.trials import Trial
     from depthlaw.sims.training.store import key
     from depthlaw.sims.training.train import train
 

@@ -121,7 +121,7 @@ DONE = {
 def test_what_an_input_must_not_do_is_seen(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """schemes, as if it ran the name that it was given."""
     monkeypatch.setattr("tests.fuzz.watch.LIMIT", 0.5)
-    monkeypatch.setattr("depthlaw.paper_checks.recipes.catalogue.RECIPES", _Runs())
+    monkeypatch.setattr("depthlaw.recipes.catalogue.RECIPES", _Runs())
     with watching(tmp_path) as watch:
         broken = watch.broken(Input(("schemes", DONE[said]), {"given.txt": b"as it was"}))
     assert any(said in line for line in broken), broken

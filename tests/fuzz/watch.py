@@ -264,9 +264,8 @@ def _runs_of(content: bytes) -> set[tuple[Any, ...]] | None:
 def _place(error: BaseException | None) -> str:
     """The last line of the project's own in a traceback."""
     frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    own = [
-        frame for frame in frames if any(f"/{room}/" in frame.filename for room in ("paper_checks", "sims", "theory"))
-    ]
+    rooms = ("/depthlaw/", "/paper_checks/", "/sims/", "/theory/")
+    own = [frame for frame in frames if any(room in frame.filename for room in rooms)]
     frame = (own or frames or [None])[-1]
     return "nowhere" if frame is None else f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno}"
 
@@ -356,9 +355,10 @@ def watching(folder: Path) -> Iterator[Watch]:
     import depthlaw.sims.measure
     import depthlaw.theory.kernel.predict
     from depthlaw import paper_checks
-    from depthlaw.paper_checks.audit import updates
-    from depthlaw.paper_checks.lowering import measuring, rule_roles
-    from depthlaw.paper_checks.system import places
+    from depthlaw.advice import rule_roles
+    from depthlaw.auditing import updates
+    from depthlaw.network import measuring
+    from depthlaw.system import places
 
     import_module("matplotlib.font_manager")  # it writes a file of its own at its first import
     for found in walk_packages(paper_checks.__path__, "depthlaw.paper_checks."):

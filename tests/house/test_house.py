@@ -62,17 +62,24 @@ LAYER_MUTANTS = {
     "sims/imports_sympy.py": "import sympy",
     "sims/imports_theory.py": "def late():\n    import depthlaw.theory",
     "sims/imports_checks.py": "import depthlaw.paper_checks",
+    "depthlaw/network/imports_advice.py": "import depthlaw.advice",
+    "depthlaw/advice/imports_auditing.py": "import depthlaw.auditing",
+    "depthlaw/auditing/imports_checks.py": "def late():\n    import depthlaw.paper_checks",
     "paper_checks/routes/imports_papers.py": "import depthlaw.paper_checks.papers",
     "paper_checks/claims/imports_routes.py": "def late():\n    import depthlaw.paper_checks.routes",
-    "paper_checks/report/imports_cli.py": "import depthlaw.paper_checks.cli",
+    "paper_checks/report/imports_cli.py": "import depthlaw.cli",
     "paper_checks/papers/magneto/imports_slides.py": "import depthlaw.paper_checks.papers.slides",
 }
 
 
 def small_project(root: Path, modules: Mapping[str, str]) -> Path:
     shutil.copy(ROOT / "pyproject.toml", root)
-    rooms = [path.parent.relative_to(ROOT) for path in (ROOT / "paper_checks").glob("*/__init__.py")]
-    rooms += [path.parent.relative_to(ROOT) for path in (ROOT / "paper_checks/papers").glob("*/__init__.py")]
+    rooms = [
+        path.parent.relative_to(ROOT)
+        for above in ("depthlaw", "paper_checks", "paper_checks/papers")
+        for path in (ROOT / above).glob("*/__init__.py")
+        if not path.parent.is_symlink()
+    ]
     for package in ("depthlaw", *PACKAGES, *rooms, "theory/kernel"):
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
@@ -97,7 +104,8 @@ def test_layers_find_mutants(tmp_path: Path) -> None:
     assert "0 kept, 6 broken" in said
     assert "attic" in said
     named = set(re.findall(r"^-? *([\w.]+) -> ([\w.]+)", said, flags=re.MULTILINE))
-    paths = [f"depthlaw.{path.removesuffix('.py').replace('/', '.')}" for path in LAYER_MUTANTS]
+    paths = [path.removesuffix(".py").removeprefix("depthlaw/") for path in LAYER_MUTANTS]
+    paths = [f"depthlaw.{path.replace('/', '.')}" for path in paths]
     wanted = [(path, code.split()[-1]) for path, code in zip(paths, LAYER_MUTANTS.values(), strict=True)]
     wanted[3] = ("depthlaw.theory.imports_scipy", "scipy")
     assert named == set(wanted)
@@ -176,7 +184,7 @@ def test_ci_runs_what_it_promises() -> None:
 
 IMPORTED = """
 import json, sys
-from depthlaw.paper_checks.cli.app import main
+from depthlaw.cli.app import main
 arguments, names = json.loads(sys.argv[1])
 sys.argv = ["depthlaw", *arguments]
 try:

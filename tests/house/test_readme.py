@@ -84,9 +84,7 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
     monkeypatch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers: ThreadPoolExecutor(1))
     monkeypatch.setattr("depthlaw.paper_checks.verify.document.check", checked)
-    monkeypatch.setattr(
-        "depthlaw.paper_checks.audit.audit.FAR", (40,)
-    )  # what is predicted far off is not among the lines shown
+    monkeypatch.setattr("depthlaw.auditing.audit.FAR", (40,))  # what is predicted far off is not among the lines shown
     assert program in ("depthlaw", ".venv/bin/depthlaw")
     (tmp_path / "mymodel.py").write_text(MODEL, encoding="utf-8")
     result = depthlaw(*arguments, COLUMNS="100")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from depthlaw.paper_checks.lowering.advice import advise
+from depthlaw.advice.advice import advise
 from depthlaw.theory.moments import ACTIVATIONS
 from depthlaw.theory.optimizers import OPTIMIZERS
 from tests.notebooks.here import code, shown

@@ -18,9 +18,9 @@ from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report import figures, site
 from depthlaw.paper_checks.report.model import parse
 from depthlaw.paper_checks.routes.printed_tables import side_by_side
-from depthlaw.paper_checks.system.files import as_text
 from depthlaw.paper_checks.verify import document as engine
 from depthlaw.paper_checks.verify.concord import agreements
+from depthlaw.system.files import as_text
 from tests.once import claim as checked
 
 SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
 from depthlaw.paper_checks.experiments import experiment, own_row
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
@@ -26,7 +27,6 @@ from depthlaw.paper_checks.experiments.stable_rates import (
     on_curve,
 )
 from depthlaw.paper_checks.experiments.warmup import plain
-from depthlaw.paper_checks.lowering.trials import Trial
 from depthlaw.paper_checks.routes import forecast, training
 from depthlaw.paper_checks.routes.checks import outcome
 from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
@@ -42,7 +42,7 @@ from depthlaw.paper_checks.routes.training import (
     half_learnt,
     seeds_of,
 )
-from tests.paper_checks import made_runs
+from tests import made_runs
 
 SEEDS = range(5)
 NEVER = 2.0**-30

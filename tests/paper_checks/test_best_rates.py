@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
-from depthlaw.paper_checks.lowering.trials import Trial
 from depthlaw.paper_checks.pages import training
 from depthlaw.paper_checks.pages.training import Record
 from depthlaw.paper_checks.routes.best_rates import (
@@ -28,7 +28,7 @@ from depthlaw.paper_checks.routes.best_rates import (
     predicted,
 )
 from depthlaw.paper_checks.routes.questions import questions
-from tests.paper_checks import made_runs
+from tests import made_runs
 
 NAME = "best-rates"
 SEEDS = 4

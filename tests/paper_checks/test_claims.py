@@ -19,11 +19,11 @@ import pytest
 from pydantic import ValidationError
 from sympy import S, log
 
+from depthlaw.cli.app import app
 from depthlaw.paper_checks.claims import claim as c
 from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from depthlaw.paper_checks.claims.sources import Source, sources
 from depthlaw.paper_checks.claims.statements import Growth, Values
-from depthlaw.paper_checks.cli.app import app
 from depthlaw.paper_checks.papers import registry
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.checks import GROWTH, awaits

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.stable_rates import LAYERS, gpt
-from depthlaw.paper_checks.lowering.trials import Trial
 from depthlaw.sims.training.train import TrainResult, train
 
 pytestmark = pytest.mark.slow

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, base, experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Plan, run
 from depthlaw.paper_checks.experiments.scale import LARGE, SMALL
 from depthlaw.paper_checks.experiments.warmup import EDGE, EDGE_SEEDS, SAME_SUM, warmed
-from depthlaw.paper_checks.lowering.trials import Trial
 from depthlaw.sims.cluster import Workers
 from depthlaw.sims.training import store, sweep
 from depthlaw.sims.training.planning import seeds_for_shares
 from depthlaw.sims.training.store import Store
-from tests.paper_checks import made_runs
+from tests import made_runs
 
 GRID = tuple(2.0**-k for k in range(6, -1, -1))
 TRIAL = Trial(scheme="pre-ln", num_layers=1, d_model=8, num_tokens=8, batch_size=2, num_steps=1, learning_rate=GRID[3])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments import best_rates, experiment, kernel_kept, kernel_laws, stable_rates
 from depthlaw.paper_checks.experiments.kernel_kept import DIGITS, Number, Question, ask, collect, stored, write
 from depthlaw.paper_checks.experiments.kernel_laws import (
@@ -34,10 +35,9 @@ from depthlaw.paper_checks.experiments.kernel_laws import (
 from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.experiments.stable_rates import gpt
 from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
-from depthlaw.paper_checks.lowering.networks import Network
-from depthlaw.paper_checks.system.places import TRAINING_RECORDS
 from depthlaw.sims.training.data import DataConfig, load
 from depthlaw.sims.training.store import read as read_rows
+from depthlaw.system.places import TRAINING_RECORDS
 from depthlaw.theory.schemes import scheme
 
 

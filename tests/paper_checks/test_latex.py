@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from depthlaw.paper_checks.cli.tables import LATEX_LEAVES_OUT, latex, packages
+from depthlaw.cli.tables import LATEX_LEAVES_OUT, latex, packages
 from depthlaw.paper_checks.verify import tables_file
 
 TABLES = ("su-optimizers", "su-prenorm", "deepnet", "magneto-gamma", "bounds", "cross")

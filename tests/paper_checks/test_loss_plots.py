@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from depthlaw.paper_checks.lowering.trials import Trial
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.pages import loss_plots
 from depthlaw.sims.training.train import TrainResult
-from tests.paper_checks import made_runs
+from tests import made_runs
 
 
 def result(outcome: str, held_out: list[float], losses: list[float | None]) -> TrainResult:

@@ -8,9 +8,9 @@ from depthlaw.paper_checks.experiments import clients, kernel_kept
 from depthlaw.paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, of_recipes
 from depthlaw.paper_checks.pages import recipes
 from depthlaw.paper_checks.pages.drawing import svg
-from depthlaw.paper_checks.recipes.catalogue import RECIPES
-from depthlaw.paper_checks.system.places import ROOT
+from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.records import record
+from depthlaw.system.places import ROOT
 from tests.near import is_same_picture
 
 

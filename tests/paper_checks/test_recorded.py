@@ -13,9 +13,9 @@ import pytest
 from scipy.stats import t as student
 from sympy import Expr, Rational, S, log
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
 from depthlaw.paper_checks.claims.statements import Growth
-from depthlaw.paper_checks.lowering.networks import Network
 from depthlaw.paper_checks.routes import recorded_stacks
 from depthlaw.paper_checks.routes.recorded_stacks import (
     LENGTHS,

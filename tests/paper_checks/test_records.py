@@ -13,8 +13,8 @@ from depthlaw.paper_checks.experiments import clients
 from depthlaw.paper_checks.experiments.sweeps import SWEEPS
 from depthlaw.paper_checks.papers.deepnet.runs import DEPTHS, PLANS, Plan, add, encoder_decoders, record, recorded
 from depthlaw.paper_checks.routes.intervals import exponent, interval
-from depthlaw.paper_checks.system.places import RECORDS as FOLDER
 from depthlaw.sims.records.record import find, read
+from depthlaw.system.places import RECORDS as FOLDER
 
 
 def test_what_is_missing_is_added_behind_and_nothing_changes(tmp_path: Path) -> None:

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Claim
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments.kernel_kept import read
 from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
 from depthlaw.paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
 from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
-from depthlaw.paper_checks.lowering.networks import Network
 from depthlaw.paper_checks.pages import scheme_figures
 from depthlaw.paper_checks.pages.transformers import LAYERS, WIDE
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report import figures
 from depthlaw.paper_checks.report.figures import OF_EXPERIMENT, for_claim, of_training, training_names
 from depthlaw.paper_checks.routes.kernel import InTransformer
-from depthlaw.paper_checks.system.places import FIGURES, RECORDS
+from depthlaw.system.places import FIGURES, RECORDS
 from depthlaw.theory.meanfield.update import predict
 from depthlaw.theory.schemes import SCHEMES, scheme
 from depthlaw.theory.symbols import L

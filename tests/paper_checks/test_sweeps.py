@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from depthlaw.network.measuring import Kept, measure
+from depthlaw.network.network import FFN, Network
 from depthlaw.paper_checks.experiments.sweeps import HEAD_SIZE, KEPT_SCHEMES, SWEEPS, Sweep, collect
-from depthlaw.paper_checks.lowering.measuring import Kept, measure
-from depthlaw.paper_checks.lowering.networks import FFN, Network
-from depthlaw.paper_checks.system.places import RECORDS
 from depthlaw.sims import stats
 from depthlaw.sims.ensemble import MOST, bytes_of_member
 from depthlaw.sims.records import record
+from depthlaw.system.places import RECORDS
 from depthlaw.theory.schemes import scheme
 
 GPU_BYTES = MOST * 139 * 2**30

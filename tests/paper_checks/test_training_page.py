@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from depthlaw.paper_checks.experiments.stable_rates import GRID, LAYERS
 from depthlaw.paper_checks.experiments.warmup import plain
-from depthlaw.paper_checks.lowering.trials import Trial
 from depthlaw.paper_checks.pages import training
 from depthlaw.paper_checks.pages.drawing import svg
 from depthlaw.paper_checks.pages.training import Record, drawings, stable_rates, summary, warmup
-from depthlaw.paper_checks.system import places
-from depthlaw.paper_checks.system.places import FIGURES
+from depthlaw.system import places
+from depthlaw.system.places import FIGURES
+from tests import made_runs
+from tests.made_runs import UPDATES, changed, update
 from tests.near import is_same_picture
-from tests.paper_checks import made_runs
-from tests.paper_checks.made_runs import UPDATES, changed, update
 
 
 @cache

@@ -8,15 +8,15 @@ from importlib.metadata import version
 
 import pytest
 
+from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS
 from depthlaw.paper_checks.experiments.stable_rates import START, gpt
-from depthlaw.paper_checks.lowering.trials import Trial
 from depthlaw.paper_checks.routes.training import recorded
-from depthlaw.paper_checks.system.places import training_record
 from depthlaw.sims import stats
 from depthlaw.sims.training.store import Row, read
 from depthlaw.sims.training.train import TrainResult, train
+from depthlaw.system.places import training_record
 
 ARM = experiment("stable-rates").arm(gpt("deepnorm", 4))
 FRESH = (2000, 2001, 2002)

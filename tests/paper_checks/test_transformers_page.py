@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.kernel_kept import Number
 from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law
-from depthlaw.paper_checks.lowering.networks import Network
 from depthlaw.paper_checks.pages import transformers
 from depthlaw.paper_checks.pages.drawing import svg
 from depthlaw.paper_checks.pages.transformers import (
@@ -29,8 +29,8 @@ from depthlaw.paper_checks.pages.transformers import (
     total,
     width_fit,
 )
-from depthlaw.paper_checks.system.places import FIGURES, RECORDS
 from depthlaw.sims.records import record
+from depthlaw.system.places import FIGURES, RECORDS
 from depthlaw.theory.kernel.predict import REPLICATES
 from depthlaw.theory.schemes import scheme
 from tests.near import is_same_picture

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from depthlaw.cli import verify as command
 from depthlaw.paper_checks.claims.claim import Cell, Verdict
-from depthlaw.paper_checks.cli import verify as command
 from depthlaw.paper_checks.pages import claims as pages
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.printed_tables import TABLES, compare, side_by_side

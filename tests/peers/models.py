@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import library, nn
 
-from depthlaw.paper_checks.audit.audit import audit
-from depthlaw.paper_checks.audit.builders import hugging_face
+from depthlaw.auditing.audit import audit
+from depthlaw.auditing.builders import hugging_face
 
 WIDTH, HEADS, LAYERS = 64, 2, (2, 4, 8)
 HUGGING_FACE = ("gpt2", "bert", "bart", "llama", "olmo2", "t5", "gpt_neox", "qwen3", "gemma2", "vit")

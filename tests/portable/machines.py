@@ -22,8 +22,8 @@ _NETWORKS = (
     "tests/paper_checks/test_counterexamples_*.py",
     "tests/paper_checks/test_kernel_*.py",
     "tests/paper_checks/test_magneto_depth.py",
-    "tests/paper_checks/test_optimizers_agree.py",
-    "tests/paper_checks/test_torchscale.py",
+    "tests/depthlaw/network/test_optimizers_agree.py",
+    "tests/depthlaw/network/test_torchscale.py",
 )
 # Floating point: what torch, numpy, scipy and the C library round.
 NUMBERS = (
@@ -31,8 +31,8 @@ NUMBERS = (
     *("tests/theory/test_kernel_*.py", "tests/theory/test_meanfield_real.py"),
     *_NETWORKS,
     "tests/paper_checks/test_meas*.py",
-    "tests/paper_checks/test_train*.py",
-    "tests/paper_checks/test_trials.py",
+    "tests/depthlaw/cli/test_train*.py",
+    "tests/depthlaw/network/test_trials.py",
 )
 # What is printed, written, drawn, sorted or found by name.
 TEXT = ("tests/house", "tests/notebooks", "tests/paper_checks/test_*.py", *(f"!{path}" for path in _NETWORKS))

@@ -148,7 +148,7 @@ class Asked:
 
     def norm(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Iterator[Part]:
         """The parts of a norm: its gain and, where there is one, its bias. The scale of dyt and derf is left out: one
-        number, whose share falls as 1/width or faster (tests/paper_checks/test_blocks.py: under 5 % at width 256)."""
+        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256)."""
         yield self.gain(gradient, unit, root, width=width)
         if self.network.norm_kind != "rmsnorm":
             yield self.bias(gradient, role="norm_bias", width=width)

@@ -25,8 +25,8 @@ from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.papers.deepnet import models
 from depthlaw.paper_checks.routes.checks import Answers, check
 from depthlaw.paper_checks.routes.intervals import exponent
-from depthlaw.paper_checks.system.places import RECORDS
 from depthlaw.sims.records.record import Run, append, find, make, read
+from depthlaw.system.places import RECORDS
 from depthlaw.theory.symbols import L
 
 NUM_TOKENS = 4
@@ -131,7 +131,7 @@ _NUM_SEEDS = {("deepnorm", "relu", 4): 768, ("deepnorm", "relu", 64): 192}
 
 def _encoder(config: Config, seeds: Sequence[int]) -> dict[str, list[float]]:
     """||df/dtheta||^2 by kind, in an encoder with norm gains and biases and linear biases; FFN 32, 1 head."""
-    from depthlaw.paper_checks.lowering.lower import lower_transformer
+    from depthlaw.network.lower import lower_transformer
 
     length, activation = int(config["num_sublayers"]), str(config["activation"])
     shape = {"ffn_ratio": 1, "activation": activation, "has_affine": True, "has_bias": True}

@@ -1,8 +1,8 @@
 """Magneto: what a sublayer is; (1)-(8), and the pseudo-code and layout of Figure 2.
 
 The file that the quotes come from is an extraction that lost roots, bars and brackets; quotes keep its damage. What the
-authors' code does, torchscale 0.3.0, is recorded as data, which ``tests/paper_checks/test_torchscale.py`` holds against
-the package itself.
+authors' code does, torchscale 0.3.0, is recorded as data, which ``test_torchscale.py`` holds against the package
+itself.
 """
 
 from __future__ import annotations

@@ -1,0 +1,660 @@
+"""What one branch of a sublayer is made of: its matrices by role, where its norms stand, its heads and activation.
+
+A branch is all that stands between the stream and a summand of it. Its output matrices are those next to the sum. An
+attention is known by a product of two values of which one, the probabilities, is made of such a product again; an FFN
+by having none. Roles follow from what is multiplied with what; which rows of a fused matrix have a role, from vectors
+that are sent back from where that role is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from depthlaw.auditing.graph import (
+    ADDS,
+    CONVOLUTION,
+    FUSED_ATTENTION,
+    MULTIPLES,
+    Edge,
+    Flow,
+    Node,
+    is_a,
+    is_norm,
+    passes_on,
+    shape_of,
+)
+
+_SEED = 12
+_STRAIGHT = (*MULTIPLES, *ADDS, "SliceBackward", "SelectBackward", "CatBackward", "IndexBackward", "ClampBackward")
+_TURNS = ("TBackward", "TransposeBackward", "MtBackward", "MHBackward", "PermuteBackward")
+_ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
+    ("relu", torch.relu),
+    ("gelu", functional.gelu),
+    ("gelu", lambda x: functional.gelu(x, approximate="tanh")),
+    ("gelu", lambda x: x * torch.sigmoid(1.702 * x)),
+    ("silu", functional.silu),
+    ("tanh", torch.tanh),
+    ("leaky_relu", functional.leaky_relu),
+    (None, lambda x: torch.relu(x).square()),
+    (None, torch.sigmoid),
+)
+"""Activations by name; those without one are known, and are none that the laws have."""
+_GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
+
+
+_ROOTS_OF_SOFTMAX = ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A matrix of a branch, or those rows of a fused one that have one role.
+
+    name: of the parameter. features: numbers of its output features, None for all; where several dimensions of the
+    parameter count outputs (experts, heads), numbers of the flattened ones. output_dim: the dimension of the parameter
+    that counts output features, the last of output_dims. layer: the block that it is in, from 1. expert: of those of
+    one role in a sublayer, from 0. factor: the scale of the matrix that the data meet over that of the parameter, as
+    behind ``weight_norm`` or times a number.
+    """
+
+    role: str
+    name: str
+    side: str
+    layer: int
+    parameter: nn.Parameter
+    features: Tensor | None = None
+    output_dim: int = 0
+    expert: int = 0
+    output_dims: tuple[int, ...] = ()
+    factor: float = 1.0
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Its part of the parameter, or of the parameter's gradient: output features x inputs."""
+        rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
+        return rows if self.features is None else rows.index_select(0, self.features)
+
+    def write(self, rows: Tensor) -> None:
+        """Set its part of the parameter: output features x inputs."""
+        dims = self.output_dims or (self.output_dim,)
+        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
+        whole = _rows(self.parameter.detach(), dims).clone()
+        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
+        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
+        with torch.no_grad():
+            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
+
+    @cached_property
+    def std(self) -> float:
+        """Of the entries of the matrix that the data meet, when it is first asked for."""
+        return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(output features, inputs)."""
+        return tuple(self.of(self.parameter).shape)
+
+
+def _rows(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
+    """Outputs x inputs of a tensor of which these dimensions count outputs."""
+    inputs = [dim for dim in range(tensor.ndim) if dim not in output_dims]
+    outputs = math.prod(tensor.shape[dim] for dim in output_dims)
+    return tensor.permute(*output_dims, *inputs).reshape(outputs, -1)
+
+
+@dataclass
+class Part:
+    """A branch as it was read. facts: fields of the sublayer, by name. unread: what could not be read, in words."""
+
+    kind: str
+    weights: list[Weight] = field(default_factory=list)
+    norms: frozenset[str] = frozenset()
+    facts: dict[str, Any] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+class Norms:
+    """Where norms stand, and of which kind they are: layernorm, rmsnorm, dyt or derf."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def kind(self) -> str | None:
+        """Of most norms that were counted."""
+        return self.counts.most_common(1)[0][0] if self.counts else None
+
+    def stands_in(self, inside: Collection[Node], *, counts: bool = False) -> bool:
+        """Whether these nodes, of a way without matrices, are a norm or a function in its place."""
+        kind = None
+        if any(is_norm(node) for node in inside):
+            centres = any(is_a(node, ("NativeLayerNorm", "NativeGroupNorm", "SubBackward")) for node in inside)
+            kind = "layernorm" if centres else "rmsnorm"
+        elif any(is_a(node, ("TanhBackward",)) for node in inside):
+            kind = "dyt"
+        elif any(is_a(node, ("ErfBackward",)) for node in inside):
+            kind = "derf"
+        if kind is not None and counts:
+            self.counts[kind] += 1
+        return kind is not None
+
+    def ends_at(self, node: Node, nodes: Collection[Node]) -> bool:
+        """Whether a node is the result of a norm, times constants at most, before its gain."""
+        flow = self.flow
+        while passes_on(node) or is_a(node, MULTIPLES):
+            operands = [operand for operand in flow.operands(node) if operand is not None]
+            if len(operands) != 1 or operands[0] not in nodes:
+                break
+            node = operands[0]
+        if is_norm(node) or is_a(node, ("TanhBackward", "ErfBackward")):
+            return True
+        operands = [operand for operand in flow.operands(node) if operand in nodes]
+        if not is_a(node, ("MulBackward", "DivBackward")) or len(operands) < 2:
+            return False
+        return any(self._leads_to_root(operand, nodes) for operand in operands)
+
+    def is_written_out(self, node: Node) -> bool:
+        """Whether a node is the result of a norm that is no single operation."""
+        return not is_norm(node) and self.ends_at(node, self.flow.active)
+
+    def _leads_to_root(self, node: Node, nodes: Collection[Node]) -> bool:
+        """Whether a short way back, through sizes of one number a token, ends in a norm's root."""
+        while node in nodes and (shape_of(node)[-1:] == (1,) or passes_on(node)):
+            if is_norm(node):
+                return True
+            operands = [operand for operand in self.flow.operands(node) if operand in nodes]
+            if len(operands) != 1:
+                return False
+            node = operands[0]
+        return False
+
+    def is_part_at(self, active: Node, user: Node) -> bool:
+        """Whether a parameter that multiplies a value belongs to a norm: it is its gain, or the scale inside it."""
+        inner = ("TanhBackward", "ErfBackward")
+        nearby = self.flow.users(user)
+        nearby += [further for node in nearby if is_a(node, ADDS) for further in self.flow.users(node)]
+        is_in_function = any(is_a(node, inner) for node in nearby)
+        return self.ends_at(active, self.flow.active) or is_in_function or self._is_before_root(user)
+
+    def _is_before_root(self, gained: Node) -> bool:
+        """Whether what has its gain is divided by a norm's root that knows nothing of the gain: w * x * rsqrt(...)."""
+        flow = self.flow
+        return any(
+            is_a(user, ("MulBackward", "DivBackward"))
+            and self.ends_at(user, flow.active)
+            and flow.between(gained, user) == {gained, user}
+            for user in flow.users(gained)
+        )
+
+    def is_gained(self, node: Node) -> bool:
+        """Whether a node is the result of a norm, behind its gain."""
+        operands = [operand for operand in self.flow.operands(node) if operand in self.flow.active]
+        if is_a(node, ("MulBackward",)) and len(operands) == 1:
+            return self.ends_at(operands[0], self.flow.active)
+        return self.ends_at(node, self.flow.active)
+
+
+Use = tuple[Node, Edge | None]
+"""A matrix, and the value of one role that is made of it; None where the whole matrix has the role."""
+
+
+class Branch:
+    """One branch. start: the stream. head: the summand. inside: the nodes from one to the other, both among them."""
+
+    def __init__(self, flow: Flow, norms: Norms, side: str, start: Node, head: Edge, inside: Collection[Node]) -> None:
+        self.flow, self.norms, self.side = flow, norms, side
+        self.start, self.head = start, head
+        self.inside = set(inside) - {start}
+        self.within = flow.active - {start}
+        self.facts: dict[str, Any] = {}
+        self.unread: list[str] = []
+        self.mixing: list[Node] = []
+        """The product of probabilities and values, where the branch is an attention."""
+        self.outs = self._matrices_of(head)
+
+    def read(self) -> Part:
+        attention = self._attention()
+        if attention is not None:
+            kind, by_role = attention
+        else:
+            kind, by_role = "ffn", self._ffn()
+            if "fc1" not in by_role or any(node in self.flow.products for node in self.inside):
+                kind, by_role = "other", {"out": [(node, None) for node in self.outs]}
+        first = next((uses[0][0] for role in ("q", "fc1", "k", "v") if (uses := by_role.get(role))), None)
+        entry = first or next((n for n in self.flow.sorted(self.inside) if n in self.flow.matrices), None)
+        if entry is not None:
+            edge = self._data(entry)[0]
+            value = self.flow.value(edge)
+            self.facts["input_rms"] = math.nan if value is None else value.double().square().mean().sqrt().item()
+            self.facts["input_growth"] = self.flow.growth(self.start, edge, self.inside | {self.start})
+        weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
+        elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
+        weights = _merged(_gates_completed(weights), elsewhere)
+        self._tell_of_rows(weights)
+        if kind in ("attention", "cross"):
+            self._count_heads(weights)
+        norms = self._norms(by_role, entry)
+        prefix = "cross_" if kind == "cross" else ""
+        return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts, self.unread)
+
+    def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
+        """Say which matrices have output features without a role."""
+        for name in dict.fromkeys(weight.name for weight in weights):
+            own = [weight for weight in weights if weight.name == name]
+            if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
+                rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
+                rest = rows - len(torch.cat(parts).unique())
+                if rest and own[0].parameter.ndim == 2:
+                    self.unread.append(f"{rest} of {rows} output features of {name} have no role")
+
+    # ------------------------------------------------------------ ways back
+
+    def _data(self, node: Node) -> list[Edge]:
+        return self.flow.active_edges(node)
+
+    def _is_mixing(self, node: Node) -> bool:
+        return node in self.flow.matrices or node in self.flow.products
+
+    def _sources(self, edge: Edge) -> list[Node]:
+        """Matrices and products that a value is made of, next to it; not those of a router's weights for experts.
+
+        A router's weight is one number for each token, where what it multiplies has a whole vector.
+        """
+        seen, waiting, sources = {edge[0]}, [edge], []
+        while waiting:
+            node, _ = waiting.pop()
+            if self._is_mixing(node):
+                sources.append(node)
+                continue
+            data = [part for part in self._data(node) if part[0] in self.within]
+            if is_a(node, (*MULTIPLES, "LerpBackward")) and len(data) > 1:
+                sizes = [math.prod(shape_of(*part)) for part in data]
+                data = [part for part, size in zip(data, sizes, strict=True) if size == max(sizes)]
+            for part in data:
+                if part[0] not in seen:
+                    seen.add(part[0])
+                    waiting.append(part)
+        return self.flow.sorted(sources)
+
+    def _matrices_of(self, edge: Edge) -> list[Node]:
+        """Matrices that a value is made of, next to it; not those of side paths of low rank."""
+        nodes = [node for node in self._sources(edge) if node in self.flow.matrices]
+        return [node for node in nodes if not self.is_side_path(node, nodes)]
+
+    def is_side_path(self, matrix: Node, others: Sequence[Node]) -> bool:
+        """Whether a matrix is the second of a side path of low rank, as LoRA adds one: it is given a few numbers, which
+        another matrix made of what one of the others is given."""
+        origins = [self._origin(other) for other in others if other is not matrix]
+        first = self._origin(matrix, (*MULTIPLES, "NativeDropoutBackward")) if origins else None
+        if first not in self.flow.matrices or 2 * shape_of(first)[-1] > shape_of(matrix)[-1]:
+            return False
+        return self._origin(first) in origins
+
+    def _origin(self, matrix: Node, also: Sequence[str] = ()) -> Node:
+        """What a matrix is given, before it was seen in another shape."""
+        node = self._data(matrix)[0][0]
+        while node not in self.flow.matrices and (passes_on(node) or is_a(node, also)):
+            data = self._data(node)
+            if len(data) != 1:
+                break
+            node = data[0][0]
+        return node
+
+    def _random(self, node: Node, index: int = 0) -> Tensor:
+        like = node._input_metadata[index]
+        generator = torch.Generator().manual_seed(_SEED)
+        vector = torch.randn(tuple(like.shape), generator=generator, dtype=torch.float64)
+        return vector.to(like.dtype).to(like.device)
+
+    def _arriving(self, edge: Edge, matrix: Node) -> Tensor | None:
+        """What a random vector on a value becomes on a matrix's output, by ways through no other matrix."""
+        return self.flow.back(edge, self._random(*edge), self._matrices_of(edge), self.within).get(matrix)
+
+    # ------------------------------------------------------------ attention
+
+    def _attention(self) -> tuple[str, dict[str, list[Use]]] | None:
+        """Its kind and the uses of matrices by role; None of a branch that is no attention."""
+        flow = self.flow
+        before = [edge for out in self.outs for edge in self._data(out)] or [self.head]
+        products = flow.sorted({product for edge in before for product in self._products(edge)})
+        for product in reversed(products):
+            operands = self._fused(product) if is_a(product, (FUSED_ATTENTION,)) else self._plain(product)
+            if operands is None:
+                continue
+            self.facts["head_size"] = shape_of(*operands["q"])[-1]
+            by_role: dict[str, list[Use]] = {}
+            for role, edge in operands.items():
+                by_role[role] = [(node, edge) for node in self._matrices_of(edge)]
+            by_role["out"] = [(node, None) for node in self.outs]
+            keys = [node for node, _ in by_role["k"]]
+            is_cross = bool(keys) and not any(edge[0] in self.inside for node in keys for edge in self._data(node))
+            is_cross &= not any(self.start is edge[0] for node in keys for edge in self._data(node))
+            self.mixing = [product]
+            return ("cross" if is_cross else "attention"), by_role
+        return None
+
+    def _products(self, edge: Edge) -> list[Node]:
+        """Products inside the branch that a value is made of, next to it, matrices between them or not."""
+        return self.flow.nearest(edge[0], lambda node: node in self.flow.products, self.inside)
+
+    def _fused(self, attention: Node) -> dict[str, Edge]:
+        """Queries, keys and values of an attention that is one operation."""
+        shape = shape_of(attention)
+        seen = []
+        for place in (0, -1):
+            values = self.flow.parts(attention, _one_entry(shape, place, self._random(attention)))[2]
+            seen.append(0 if values is None else int(values.count_nonzero()))
+        self.facts["is_causal"] = seen[0] <= 1 < seen[1]
+        operands = dict(zip("qkv", self.flow.edges(attention), strict=False))
+        scale = getattr(attention, "_saved_scale", None) or shape_of(*operands["q"])[-1] ** -0.5
+        self.facts["attention_scale"] = scale * self._scale_before(operands["q"], operands["k"])
+        return operands
+
+    def _scale_before(self, *edges: Edge) -> float:
+        """What single numbers multiply values by, between the matrices that they come from and here."""
+        scale = 1.0
+        for edge in edges:
+            for matrix in self._matrices_of(edge):
+                scale *= self._scale(self.flow.between(matrix, edge[0]) - {matrix})
+        return scale
+
+    def _scale(self, nodes: Iterable[Node]) -> float:
+        """What single numbers among these operations multiply a value by."""
+        scale = 1.0
+        for node in nodes:
+            active = [place for place, operand in enumerate(self.flow.operands(node)) if operand in self.flow.active]
+            if is_a(node, MULTIPLES) and len(active) == 1:
+                factors = self.flow.factors(node)[active[0]]
+                if factors is not None and factors.numel() and (factors == factors.flatten()[0]).all():
+                    scale *= factors.flatten()[0].item()
+        return scale
+
+    def _plain(self, last: Node) -> dict[str, Edge] | None:
+        """Queries, keys and values of an attention that is written out: its last product is probabilities times values.
+
+        One entry of that product, sent back to the logits, meets one query and the keys that it attends to. None where
+        neither factor is made of a product.
+        """
+        flow = self.flow
+        edges = self._data(last)[-2:]
+        made_of = [self._products(edge) for edge in edges]
+        if not any(made_of):
+            return None
+        weighted = [any(self._is_softmax(node, edge) for node in own) for own, edge in zip(made_of, edges, strict=True)]
+        place = weighted.index(True) if any(weighted) else [bool(own) for own in made_of].index(True)
+        probabilities, values = edges[place], edges[1 - place]
+        if not any(weighted):
+            self.unread.append("an attention without softmax")
+        logits = made_of[place][-1]
+        way = flow.between(logits, last)
+        patterns = []
+        for entry in (0, -1):
+            vector = _one_entry(shape_of(last), entry, self._random(last))
+            patterns.append(flow.back((last, 0), vector, [logits], way).get(logits))
+        factors = self._data(logits)[-2:]
+        if patterns[1] is None or probabilities[0] is None or len(factors) < 2:
+            return None
+        seen = [0 if pattern is None else int(pattern.count_nonzero()) for pattern in patterns]
+        self.facts["is_causal"] = seen[0] <= 1 < seen[1]
+        spread = [len(places.unique()) for places in patterns[1].nonzero(as_tuple=True)[-2:]]
+        queries, keys = factors if spread[1] >= spread[0] else factors[::-1]
+        ahead = flow.sorted(flow.between(logits, probabilities[0]))
+        ahead = takewhile(lambda node: not is_a(node, _ROOTS_OF_SOFTMAX), ahead)
+        alpha = getattr(logits, "_saved_alpha", 1)
+        scale = float(alpha) * self._scale(ahead) * self._scale_before(queries, keys)
+        self.facts["attention_scale"] = scale
+        return {"q": queries, "k": keys, "v": values}
+
+    def _is_softmax(self, logits: Node, probabilities: Edge) -> bool:
+        way = self.flow.between(logits, probabilities[0])
+        return any(is_a(node, _ROOTS_OF_SOFTMAX) for node in way)
+
+    def _count_heads(self, weights: Sequence[Weight]) -> None:
+        """Heads of queries and of keys, from the features of their matrices and of one head."""
+        size = self.facts["head_size"]
+        for name, role in (("num_heads", "q"), ("num_kv_heads", "k")):
+            features = sum(weight.shape[0] for weight in weights if weight.role == role)
+            self.facts[name] = features // size if features and features % size == 0 else None
+        heads, shared = self.facts["num_heads"], self.facts["num_kv_heads"]
+        if heads and shared and heads % shared:
+            self.facts["num_kv_heads"] = None  # of latent keys only a part is read
+
+    # ------------------------------------------------------------ feed-forward
+
+    def _ffn(self) -> dict[str, list[Use]]:
+        by_role: dict[str, list[Use]] = {"fc1": [], "fc3": [], "fc2": []}
+        for out in self.outs:
+            by_role["fc2"].append((out, None))
+            edge = self._data(out)[0]
+            inner = [node for node in self._matrices_of(edge) if node in self.inside]
+            if not inner:
+                continue
+            gate = self._gate(edge, inner)
+            if gate is None:
+                by_role["fc1"] += [(node, None) for node in inner]
+            else:
+                for role, part in zip(("fc1", "fc3"), gate, strict=True):
+                    nodes = [node for node in self._matrices_of(part) if node in inner]
+                    by_role[role] += [(node, part if len(inner) == 1 else None) for node in nodes]
+                edge = gate[0]
+            self.facts.setdefault("activation", self._activation(edge, inner, is_gated=gate is not None))
+        return {role: uses for role, uses in by_role.items() if uses}
+
+    def _gate(self, edge: Edge, inner: Sequence[Node]) -> tuple[Edge, Edge] | None:
+        """Of a gated FFN, the gate and what it multiplies; None of a plain one.
+
+        They are the factors of a product entry by entry that have no feature of the inner matrices in common.
+        """
+        waiting, seen = [edge], set()
+        while waiting:
+            node, _ = waiting.pop(0)
+            if node in seen or node in self.flow.matrices:
+                continue
+            seen.add(node)
+            data = [part for part in self._data(node) if part[0] in self.inside]
+            if is_a(node, ("MulBackward",)) and len(data) == 2:
+                first, second = ({use for one in inner for use in self._features(part, one)} for part in data)
+                if first and second and not first & second:
+                    is_first = bool(self._curves(data[0], inner)) or not self._curves(data[1], inner)
+                    return (data[0], data[1]) if is_first else (data[1], data[0])
+            waiting += data
+        return None
+
+    def _features(self, edge: Edge, matrix: Node) -> set[tuple[Node, int]]:
+        """Features of a matrix's output that a value depends on."""
+        arrived = self._arriving(edge, matrix)
+        if arrived is None:
+            return set()
+        return {(matrix, feature) for feature in arrived.flatten(0, -2).any(0).nonzero().flatten().tolist()}
+
+    def _curves(self, edge: Edge, inner: Sequence[Node]) -> list[Node]:
+        """Operations between matrices and a value that are no sums, views, multiples or norms."""
+        curves = []
+        for matrix in inner:
+            for node in self.flow.between(matrix, edge[0]) - {matrix}:
+                data = [part for part in self._data(node) if part[0] in self.inside]
+                is_product = is_a(node, ("MulBackward",)) and len(data) > 1
+                if is_product or not (passes_on(node) or is_a(node, _STRAIGHT) or is_norm(node)):
+                    curves.append(node)
+        return curves
+
+    def _activation(self, edge: Edge, inner: Sequence[Node], *, is_gated: bool) -> str | None:
+        """Its name, by what it does to the values of this pass: the last value that some activation gives of another.
+
+        None where none of those known does.
+        """
+        values = self.flow.values
+        name: str | None = None if self._curves(edge, inner) else "identity"
+        way = {node for matrix in inner for node in self.flow.between(matrix, edge[0])}
+        before: list[Tensor] = []
+        for node in self.flow.sorted(way):
+            for index in range(len(node._input_metadata)):
+                after = values.get((node, index))
+                if after is None or not after.numel():
+                    continue
+                matches = [_match(given, after) for given in before if given.numel() == after.numel()]
+                matches = [match for match in matches if match is not None]
+                if matches:
+                    name = min(matches, key=lambda match: match[1])[0]
+                before.append(after)
+        return _GATED.get(name or "") if is_gated else name
+
+    # ------------------------------------------------------------ weights
+
+    def _weight(self, role: str, matrix: Node, edge: Edge | None) -> Weight:
+        flow = self.flow
+        name = flow.matrices[matrix]
+        parameter = flow.parameters[name]
+        dims = self._output_dims(matrix, parameter)
+        features = None
+        if edge is not None or parameter.ndim > 2:
+            vector = self._random(matrix) if edge is None else self._arriving(edge, matrix)
+            features = None if vector is None else self._touched(matrix, vector, dims)
+        return Weight(role, name, self.side, 0, parameter, features, dims[-1], 0, dims, self._factor(matrix, name))
+
+    def _factor(self, matrix: Node, name: str) -> float:
+        """The scale of the matrix that the data meet over that of its parameter; 1 where they are the same, or where
+        the matrix is made of several parameters."""
+        flow, parameter = self.flow, self.flow.parameters[name].detach().double()
+        fixed = [edge for edge in flow.edges(matrix) if edge[0] is not None and edge[0] not in flow.active]
+        edge = next(edge for edge in fixed if name in flow.inactive_parameters(edge[0]))
+        while passes_on(edge[0]):
+            edge = flow.edges(edge[0])[0]
+        value = None if flow.parameter(edge[0]) is not None else flow.values.get(edge)
+        if value is None or value.numel() != parameter.numel() or not parameter.any():
+            return 1.0
+        return (value.double().square().mean() / parameter.square().mean()).sqrt().item()
+
+    def _touched(self, matrix: Node, vector: Tensor, dims: Sequence[int]) -> Tensor | None:
+        """Which of a parameter's output features a vector on its output touches; None for all."""
+        gradient = self.flow.on_parameter(matrix, vector)
+        if gradient is None:
+            return None
+        touched = _rows(gradient, dims).any(1)
+        if not touched.any() and vector.shape[-1] == len(touched):
+            touched = vector.flatten(0, -2).any(0)
+        return None if touched.all() or not touched.any() else touched.nonzero().flatten()
+
+    def _output_dims(self, matrix: Node, parameter: nn.Parameter) -> tuple[int, ...]:
+        """The dimensions of a parameter that count output features: one entry of the output has one place in them."""
+        shape = shape_of(matrix)
+        if is_a(matrix, (CONVOLUTION, "LinearBackward")):
+            return (0,)
+        for place in (-1, 0, math.prod(shape) // 2):
+            gradient = self.flow.on_parameter(matrix, _one_entry(shape, place, self._random(matrix)))
+            if gradient is not None and gradient.any():
+                places = gradient.nonzero(as_tuple=True)
+                dims = [d for d in range(parameter.ndim) if parameter.shape[d] > 1 and len(places[d].unique()) == 1]
+                if dims:
+                    return tuple(dims)
+        return (self._turned_dim(matrix, parameter),)
+
+    def _turned_dim(self, matrix: Node, parameter: nn.Parameter) -> int:
+        """The output dimension by the transpositions on the way, where the input is zero and no gradient tells."""
+        if parameter.ndim > 2:
+            return 0
+        turns = 0
+        node = next((part for part in self.flow.operands(matrix) if part and part not in self.flow.active), None)
+        while node is not None and self.flow.parameter(node) is None:
+            turns += is_a(node, _TURNS)
+            node = next((below for below in self.flow.operands(node) if below is not None), None)
+        return 0 if turns % 2 else 1
+
+    # ------------------------------------------------------------ norms
+
+    def _norms(self, by_role: Mapping[str, Sequence[Use]], entry: Node | None) -> frozenset[str]:
+        """Places of the branch at which a norm stands."""
+        flow, places = self.flow, set()
+
+        def between(first: Node, last: Node) -> set[Node]:
+            return flow.between(first, last) - {first, last}
+
+        inputs = [node for role in ("q", "k", "v", "fc1", "fc3") for node, _ in by_role.get(role, ())]
+        inputs = [node for node in dict.fromkeys(inputs or [entry]) if node is not None]
+        if any(self.norms.stands_in(between(self.start, node), counts=node is inputs[0]) for node in inputs):
+            places.add("pre")
+        for role in "qkv":
+            for node, edge in by_role.get(role, ()):
+                if edge is not None:
+                    way = flow.between(node, edge[0]) - {node}
+                    for other in self._matrices_of(edge):
+                        way -= flow.between(node, other)
+                    places |= {role} if any(map(is_norm, way)) else set()
+        for out in self.outs:
+            sources = self.mixing or inputs
+            if any(is_norm(node) for source in sources for node in between(source, out)):
+                places.add("inner")
+            tail = flow.between(out, self.head[0]) - {out}
+            if self.norms.stands_in(tail, counts=out is self.outs[0]):
+                places.add("branch")
+        return frozenset(places)
+
+
+# ---------------------------------------------------------------- small things
+
+
+def _one_entry(shape: Sequence[int], place: int, like: Tensor) -> Tensor:
+    """Zero but for one entry, whose place is counted in the flattened tensor."""
+    vector = torch.zeros(math.prod(shape), dtype=like.dtype, device=like.device)
+    vector[place] = 1.0
+    return vector.reshape(tuple(shape))
+
+
+def _match(given: Tensor, after: Tensor) -> tuple[str | None, float] | None:
+    """The activation that gives one value of another, and its error; None where none does up to rounding."""
+    x, y = given.flatten()[:1024].double(), after.flatten()[:1024].double()
+    limit = 64 * torch.finfo(after.dtype).eps * y.abs().max().item()
+    errors = [(name, (function(x) - y).abs().max().item()) for name, function in _ACTIVATIONS]
+    name, error = min(errors, key=lambda pair: pair[1])
+    return (name, error) if limit > 0 and error <= limit else None
+
+
+def _gates_completed(weights: Sequence[Weight]) -> list[Weight]:
+    """With all features of a fused gate that what it multiplies does not have: those whose activation is 0 for every
+    token of the pass send nothing back."""
+    others = {w.name: w.features for w in weights if w.role == "fc3" and w.features is not None}
+    completed = []
+    for weight in weights:
+        if weight.role == "fc1" and weight.name in others and weight.parameter.ndim == 2:
+            is_gate = torch.ones(weight.parameter.shape[weight.output_dim], dtype=torch.bool)
+            is_gate[others[weight.name].cpu()] = False
+            features = is_gate.nonzero().flatten().to(weight.parameter.device)
+            completed.append(replace(weight, features=features))
+        else:
+            completed.append(weight)
+    return completed
+
+
+def _merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:
+    """With the experts of one parameter as one weight for each role.
+
+    An expert to which no token went has the features of the others, unless the parameter is used elsewhere: then it is
+    one of several layers.
+    """
+    stacks: dict[str, list[Weight]] = {}
+    for weight in weights:
+        if weight.parameter.ndim > 2 and len(weight.output_dims) == 2:
+            stacks.setdefault(weight.name, []).append(weight)
+    merged = [weight for weight in weights if weight.name not in stacks]
+    for own in stacks.values():
+        outer, inner = (own[0].parameter.shape[dim] for dim in own[0].output_dims)
+        by_role: dict[str, Tensor] = {}
+        for weight in own:
+            mask = by_role.setdefault(weight.role, torch.zeros(outer, inner, dtype=torch.bool))
+            mask.view(-1)[slice(None) if weight.features is None else weight.features.cpu()] = True
+        is_used = torch.stack([mask.any(1) for mask in by_role.values()]).any(0)
+        for role, mask in by_role.items():
+            if own[0].name not in elsewhere:
+                mask[~is_used] = mask[is_used].any(0)
+            features = None if mask.all() else mask.flatten().nonzero().flatten().to(own[0].parameter.device)
+            merged.append(replace(next(w for w in own if w.role == role), features=features))
+    return merged

@@ -1,0 +1,220 @@
+"""What a scheme or a recipe asks for, as plain numbers for the block that was found."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from sympy import Expr, Rational, S, Symbol, ceiling, pycode, sympify
+
+from depthlaw.auditing.look import Built, Sublayer
+from depthlaw.auditing.updates import as_config
+from depthlaw.network.lower import COUPLED, has_encoder_decoder
+from depthlaw.network.network import Network, sublayers_of
+from depthlaw.recipes.catalogue import recipe
+from depthlaw.recipes.recipe import LETTERS, F, H, K, Recipe, evaluate
+from depthlaw.sims.model import ModelConfig, SublayerConfig, side_by_side
+from depthlaw.theory.rules.magnitude import gathered
+from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.schemes import Scheme, scheme
+from depthlaw.theory.stack import SCALED_ROLES
+from depthlaw.theory.symbols import L, M, N, d, l
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A scheme or a recipe that a module claims to be.
+
+    A recipe says standard deviations as they are. A scheme says gains: what multiplies an initialisation that depends
+    on no depth, whichever that is.
+    """
+
+    of: Scheme | Recipe
+    optimizer: str
+
+    @classmethod
+    def named(cls, name: str, optimizer: str, *, is_recipe: bool) -> Claimed:
+        """ValueError, in one line with near names, for a name that is not there."""
+        return cls(recipe(name) if is_recipe else scheme(name), optimizer)
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @property
+    def is_absolute(self) -> bool:
+        return isinstance(self.of, Recipe)
+
+    def sides(self, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
+        """What a scheme asks of a stack of so many layers, or of an encoder and a decoder of so many each. Empty where
+        its source has no such network, and of a recipe."""
+        return () if isinstance(self.of, Recipe) else _sides(self.of, self.optimizer, num_layers)
+
+    def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
+        """A recipe's standard deviations of the embedding and of learned positions, of whose sum it says the scale."""
+        assert isinstance(self.of, Recipe)
+        if not has_positions:
+            return {"embedding": asked.embedding_std}
+        positions = evaluate(
+            self.of.position_std, {**dict.fromkeys(LETTERS, 1), N: len(asked.encoder) // 2, d: asked.d_model}
+        )
+        return {"embedding": math.sqrt(max(asked.embedding_std**2 - positions**2, 0.0)), "positions": positions}
+
+    def config(self, built: Built, counts: Mapping[str, int]) -> ModelConfig:
+        """The claimed network of so many layers on each side, with the found block's sizes. ValueError where it has
+        none of that kind."""
+        shape = as_config(built)
+        first, *others = counts.values()
+        two = others or (self.of.arch == "encoder-decoder" if isinstance(self.of, Recipe) else False)
+        layers: int | tuple[int, int] = (first, others[0]) if others else first
+        if isinstance(self.of, Recipe):
+            own = replace(
+                self.of,
+                hidden=shape.hidden,
+                head_size=shape.size_of_head,
+                queries_per_key=shape.num_heads // shape.key_heads,
+            )
+            if two and not others:
+                raise ValueError(f"{self.name} is an encoder-decoder, and the module has one stream")
+            asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
+        else:
+            arch = "encoder-decoder" if others else "decoder" if shape.is_causal else "encoder"
+            of_ffns = all(sub.kind == "ffn" for sub in built.sublayers)
+            counts_of: dict[str, Any] = {"num_sublayers": first} if of_ffns else {"arch": arch, **sublayers_of(layers)}
+            network = Network(
+                scheme=self.of,
+                d_model=shape.d_model,
+                activation=shape.activation,
+                norm_kind=shape.norm_kind if shape.norm_kind in ("layernorm", "rmsnorm") else "layernorm",
+                **counts_of,
+                num_heads=1 if of_ffns or shape.d_model % shape.num_heads else shape.num_heads,
+            )
+            asked = network.config(self.optimizer)
+        if not isinstance(self.of, Recipe):
+            sizes = ("num_heads", "num_kv_heads", "head_size", "ffn_width")
+            asked = replace(asked, **{name: getattr(shape, name) for name in sizes})
+        if any(sub.kind == "parallel" for sub in built.sublayers) and not any(
+            sub.kind == "parallel" for sub in asked.encoder
+        ):
+            asked = replace(asked, encoder=side_by_side(asked.encoder))
+        return asked
+
+    def law(self, weight: str, built: Built, side: str, role: str = "") -> str | None:
+        """Python of how something depends on ``num_layers`` and on ``layer``, counted from 1; None where its source has
+        no formula, or one in another index.
+
+        weight: residual_weight, branch_weight, or std of a role, which beside a scheme is in units of the standard
+        deviation that the initialisation gives. Of two sides, the layers are ``num_encoder_layers`` and
+        ``num_decoder_layers``.
+        """
+        names = {N: "num_layers", M: "num_layers"}
+        if len(built.sides) > 1:
+            names = {N: "num_encoder_layers", M: "num_decoder_layers"}
+        if isinstance(self.of, Recipe):
+            shape = as_config(built)
+            sizes = {d: shape.d_model, F: shape.hidden, K: shape.size_of_head, H: shape.num_heads}
+            number = names[M if side == "decoder" else N]
+            law = self._of_recipe(weight, role)
+            plain = self._of_recipe(weight, "q") if weight == "std" else S.One
+            ratio = law / plain
+            if ratio.free_symbols - {N, l}:
+                law = law.subs(sizes)
+                plain = law.subs({N: 1, l: 1})
+                ratio = law / plain
+            factor = float(plain.subs(sizes))
+            text = _python(ratio, {N: number, l: "layer"})
+            return times(factor, text)
+        law = self._of_scheme(weight, built, side, role)
+        return None if law is None else _python(law, names)
+
+    def _of_recipe(self, weight: str, role: str) -> Expr:
+        """In N, l and the letters of sizes. A branch weight that is a trained vector is what that starts as; a
+        cross-attention's matrices are those of an attention, where nothing else is said."""
+        assert isinstance(self.of, Recipe)
+        if weight == "std":
+            return sympify(self.of.std[role if role in self.of.std else role.removeprefix("cross_")])
+        is_vector = weight == "branch_weight" and self.of.layer_scale is not None
+        return sympify(self.of.layer_scale if is_vector else getattr(self.of, weight))
+
+    def _of_scheme(self, weight: str, built: Built, side: str, role: str) -> Expr | None:
+        """In N and, of a decoder beside an encoder, in M."""
+        assert isinstance(self.of, Scheme)
+        is_of_two = len(built.sides) > 1
+        which = [place for roles in SCALED_ROLES.values() for place, of in enumerate(roles) if of == role]
+        if is_of_two and self.name in COUPLED:
+            norm, select = COUPLED[self.name]
+            rule = solve_rule(norm, "sgd", "encoder-decoder", select, with_alternatives=False).side(side)
+            assert rule.init_gain is not None, "under sgd either rule has a gain"
+            return rule.init_gain.get(role, S.One) if role else getattr(rule.member, weight)
+        if is_of_two and self.name == "t-fixup" and side == "decoder" and which:
+            return (9 * M) ** -Rational(1, 4)
+        stack = self.of.stack
+        law = getattr(stack, weight) if not role else (stack.gain_in, stack.gain_out)[which[0]] if which else S.One
+        if law is None:
+            return None
+        each = 1 if all(sub.kind == "ffn" for sub in built.sublayers) else 3 if is_of_two and side == "decoder" else 2
+        law = law.subs(L, each * (M if is_of_two and side == "decoder" else N))
+        return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
+
+
+@lru_cache(maxsize=1024)
+def _sides(of: Scheme, optimizer: str, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
+    arch = "encoder" if isinstance(num_layers, int) else "encoder-decoder"
+    if arch == "encoder-decoder" and not has_encoder_decoder(of):
+        return ()
+    network = Network(scheme=of, arch=arch, d_model=64, num_heads=1, **sublayers_of(num_layers))
+    config = network.config(optimizer)
+    return tuple(filter(None, (config.encoder, config.decoder)))
+
+
+_layer = Symbol("layer", integer=True, positive=True)
+
+
+def times(number: float, law: str | None) -> str | None:
+    """Python of a number times a law.
+
+    >>> from depthlaw.auditing.expected import times
+    >>> times(0.02, "1/math.sqrt(2*num_layers)"), times(2.0, "1"), times(1.0, "num_layers**(1/4)")
+    ('0.02/math.sqrt(2*num_layers)', '2', 'num_layers**(1/4)')
+    """
+    if law is None or number == 1:
+        return law
+    return f"{number:.6g}" + ("" if law == "1" else law[1:] if law.startswith("1/") else f" * {law}")
+
+
+def _python(law: Expr, names: Mapping[Expr, str]) -> str | None:
+    if law.free_symbols - {*names, _layer}:
+        return None
+    text = min(pycode(gathered(law)), pycode(law), key=len)
+    for letter, name in names.items():
+        text = re.sub(rf"\b{letter}\b", name, text)
+    return text
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sublayer and what is asked of it. layer: the block's index on its side, from 1."""
+
+    built: Sublayer
+    asked: SublayerConfig
+    places: frozenset[str]
+    layer: int
+
+
+def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
+    """Each sublayer beside the one of its kind and place that is asked for, where there is one."""
+    for side, sublayers in zip(built.sides.values(), (asked.encoder, asked.decoder), strict=False):
+        by_kind: dict[str, list[SublayerConfig]] = {}
+        for sublayer in sublayers:
+            by_kind.setdefault(sublayer.kind, []).append(sublayer)
+        seen: dict[str, int] = {}
+        for sub in side:
+            seen[sub.kind] = layer = seen.get(sub.kind, 0) + 1
+            wanted = by_kind.get(sub.kind, [])
+            if wanted:
+                own = wanted[min(layer, len(wanted)) - 1]
+                yield Pair(sub, own, asked.places(own), layer)

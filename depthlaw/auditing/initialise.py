@@ -1,0 +1,155 @@
+"""A module initialised in place, as a scheme or a recipe asks for: the roles of its matrices are found, not named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from depthlaw.auditing.expected import Claimed, pairs
+from depthlaw.auditing.inputs import given, guess
+from depthlaw.auditing.laws import SMALL
+from depthlaw.auditing.look import Built, Weight, look
+
+
+@dataclass(frozen=True)
+class Initialised:
+    """What a forward pass and an optimizer are to be given besides.
+
+    residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
+    learning rate of each parameter is multiplied by, by name. must_change: in words, sublayers whose forward pass has
+    another weight today, matrices whose scale does not follow that of their parameter, and matrices that sublayers of
+    several scales share.
+
+    >>> import torch, depthlaw
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
+    >>> told = depthlaw.initialise(torch.nn.TransformerEncoder(layer, 2), scheme="post-ln")
+    >>> [group["lr"] for group in told.param_groups(lr=0.1)]
+    [0.1]
+    """
+
+    residual_weights: Mapping[str, Sequence[float]]
+    branch_weights: Mapping[str, Sequence[float]]
+    rates: Mapping[str, float]
+    must_change: Sequence[str]
+    parameters: Mapping[str, nn.Parameter] = field(repr=False)
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Groups for torch.optim, one for each learning rate."""
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            groups.setdefault(self.rates.get(name, 1.0), []).append(parameter)
+        return [{"params": group, "lr": lr * rate} for rate, group in sorted(groups.items())]
+
+
+def initialise(
+    module: nn.Module,
+    *,
+    scheme: str | None = None,
+    recipe: str | None = None,
+    optimizer: str = "adamw",
+    inputs: Callable[[nn.Module], Any] | None = None,
+    seed: int | None = None,
+) -> Initialised:
+    """Draw the matrices of a module's branches anew, as a scheme or a recipe asks for, and say what else it takes.
+
+    A scheme's matrices are Xavier's normal ones times its gains, a recipe's have its standard deviations, and its
+    embedding and head too. Biases become 0, trained branch weights what they start as; norms are left alone. The
+    residual weight is part of the forward pass, which this cannot change. seed: of the draws; left out, torch's own
+    generator goes on. ValueError, in one line, for what is not known.
+
+    >>> import torch, depthlaw
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 4)
+    >>> told = depthlaw.initialise(model, scheme="deepnorm", optimizer="adamw")
+    >>> [round(weight, 4) for weight in told.residual_weights["encoder"][:2]], len(told.must_change)
+    ([1.6818, 1.6818], 8)
+    """
+    if (scheme is None) == (recipe is None):
+        raise ValueError(f"give a scheme or a recipe{', not both' if scheme else ''}")
+    claimed = Claimed.named(scheme or recipe or "", optimizer, is_recipe=recipe is not None)
+    built = look(module, guess(module) if inputs is None else given(inputs(module), module))
+    asked = claimed.config(built, {side: built.num_layers(side) for side in built.sides})
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    written: list[tuple[Weight, float]] = []
+    parameters = dict(module.named_parameters())
+    rates: dict[str, float] = {}
+    weights: dict[str, dict[str, list[float]]] = {"residual": {}, "branch": {}}
+    must_change = []
+    with torch.no_grad():
+        for pair in pairs(built, asked):
+            sub, own = pair.built, pair.asked
+            weights["residual"].setdefault(sub.side, []).append(own.residual_weight)
+            weights["branch"].setdefault(sub.side, []).append(own.branch_weight)
+            for weight in sub.weights:
+                rows, columns = weight.shape[-2:]
+                xavier = (2 / (rows + columns)) ** 0.5
+                std = asked.std(own, weight.role) if claimed.is_absolute else xavier * own.gains.get(weight.role, 1.0)
+                weight.write(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std / weight.factor)
+                written.append((weight, std))
+                rates[weight.name] = own.lr_multipliers.get(weight.role, 1.0)
+            name = sub.branch_parameter
+            if name is not None:
+                parameters[name].fill_(own.branch_weight)
+            differs = abs(sub.residual_weight - own.residual_weight) > 1e-3 * abs(own.residual_weight)
+            differs |= name is None and abs(sub.branch_weight - own.branch_weight) > 1e-3 * abs(own.branch_weight)
+            moves = pair.places & _AROUND != sub.norms & _AROUND
+            if differs or moves:
+                where = f", with norms {_named(pair.places)} in place of {_named(sub.norms)}" if moves else ""
+                weights_of_sum = f"x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
+                must_change.append(f"{sub.side}, sublayer {sub.index}: {weights_of_sum}{where}")
+        _ends(built, claimed, asked, generator)
+    must_change += [*_of_another_scale(module, built, written), *_of_several_scales(written)]
+    return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
+
+
+_AROUND = frozenset({"pre", "inner", "branch", "post"})
+"""Places of norms in a sublayer, those of queries, keys and values apart."""
+
+
+def _named(norms: frozenset[str]) -> str:
+    return " and ".join(place for place in ("pre", "inner", "branch", "post") if place in norms) or "none"
+
+
+def _of_another_scale(module: nn.Module, built: Built, written: Sequence[tuple[Weight, float]]) -> Iterator[str]:
+    """Matrices that are made of their parameter by more than a number, as by ``weight_norm``, and did not follow."""
+    if all(weight.factor == 1 for weight, _ in written):
+        return
+    now = {(weight.name, weight.role): weight.factor for weight in look(module, built.inputs).weights}
+    for weight, std in written:
+        found = now[weight.name, weight.role] * std / weight.factor
+        if abs(found - std) > SMALL * std:
+            yield f"{weight.name} is normalised on its way to the data: its std is {found:.4g} there, not {std:.4g}"
+
+
+def _of_several_scales(written: Sequence[tuple[Weight, float]]) -> Iterator[str]:
+    """Matrices that several sublayers share, which are to have a scale in each of them."""
+    stds: dict[tuple[str, tuple[int, ...], int], set[float]] = {}
+    for weight, std in written:
+        rows = () if weight.features is None else tuple(weight.features.tolist())
+        stds.setdefault((weight.name, rows, weight.expert), set()).add(std)
+    for (name, *_), own in stds.items():
+        if max(own) > (1 + SMALL) * min(own):
+            asked = f"{min(own):.4g} to {max(own):.4g}"
+            yield f"{name} is shared by sublayers that are to have a std of {asked} each by itself: it has the last's"
+
+
+def _ends(built: Built, claimed: Claimed, asked: Any, generator: torch.Generator | None) -> None:
+    """Biases, and of a recipe the embedding, learned positions and the head."""
+    has_positions = "positions" in built.others.values()
+    stds = claimed.start_stds(asked, has_positions=has_positions) if claimed.is_absolute else {}
+    stds["head"] = asked.head_gain / asked.d_model**0.5
+    for name, role in built.others.items():
+        parameter = built.flow.parameters[name]
+        if role == "bias":
+            parameter.zero_()
+        elif (
+            claimed.is_absolute
+            and stds.get(role)
+            and parameter.shape[-1] == asked.d_model
+            and (parameter.ndim == 2 or role == "positions")
+        ):
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * stds[role])

@@ -1,0 +1,154 @@
+"""The law of a role's initialisation: how its standard deviation hangs on the number of layers and on the layer.
+
+A standard deviation that is read from n entries has a relative standard error of 1/sqrt(2n), so a few layers of a small
+model tell its exponents to a percent. Laws are compared as the logarithm of what is there over what is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import chi2, kurtosis
+
+SURE = 6.0
+"""Standard errors at which a difference is one: of thousands of comparisons none gets there by chance."""
+SMALL = 0.03
+"""A constant that is off by less changes the update by less than 6 %: no fault."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The standard deviation of one matrix at its start.
+
+    num_layers: N of its side. layer: from 1. std: of its n entries. asked: what is asked for: a standard deviation, or
+    a gain where only gains are. name: of the parameter. bases: what the standard deviation would be at gain 1 by usual
+    initialisations of a matrix of that shape. rows: how its entries are picked from the parameter, as Python.
+    """
+
+    num_layers: int
+    layer: int
+    std: float
+    entries: int
+    asked: float
+    name: str
+    bases: tuple[float, ...] = ()
+    rows: str | None = ""
+
+    @property
+    def error(self) -> float:
+        """Relative standard error of the standard deviation."""
+        return 1 / math.sqrt(2 * self.entries)
+
+
+@dataclass(frozen=True)
+class Law:
+    """std = constant N^power l^layer_power, by weighted least squares of logarithms; layer: index from 1. Powers are 0
+    where they are no more than chance, and None where a single N, or a single layer, says nothing of them. errors:
+    standard errors of the three logarithms. misfit: the probability of scatter as large as what is left, were the law
+    right."""
+
+    constant: float
+    power: float | None
+    layer_power: float | None
+    errors: tuple[float, float, float]
+    misfit: float
+
+    def at(self, num_layers: int, layer: int) -> float:
+        return self.constant * num_layers ** (self.power or 0.0) * layer ** (self.layer_power or 0.0)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it hangs on neither N nor l."""
+        return not (self.has_power or self.has_layer_power)
+
+    @property
+    def has_power(self) -> bool:
+        return _is_there(self.power, self.errors[1])
+
+    @property
+    def has_layer_power(self) -> bool:
+        return _is_there(self.layer_power, self.errors[2])
+
+    @property
+    def simple_powers(self) -> tuple[float, float]:
+        """Its powers of N and l as quarters and thirds, where they are such as nearly as can be read; 0 where there is
+        none."""
+        return (
+            _simple(self.power, self.errors[1]) if self.has_power else 0.0,
+            _simple(self.layer_power, self.errors[2]) if self.has_layer_power else 0.0,
+        )
+
+    @property
+    def text(self) -> str:
+        """The law in words."""
+        parts = [f"{self.constant:.3g}"]
+        parts += [f"N^{self.power:.2f}"] if self.power is not None and self.has_power else []
+        parts += [f"l^{self.layer_power:.2f}"] if self.layer_power is not None and self.has_layer_power else []
+        return " ".join(parts)
+
+
+def _is_there(power: float | None, error: float) -> bool:
+    return power is not None and abs(power) > max(SURE * error, 0.02)
+
+
+def _simple(power: float | None, error: float) -> float:
+    """
+    >>> from depthlaw.auditing.laws import _simple
+    >>> _simple(-0.49, 0.01), _simple(-0.42, 0.001)
+    (-0.5, -0.42)
+    """
+    simple = min((round(n * power) / n for n in (3, 4)), key=lambda near: abs(near - power)) if power else 0.0
+    return simple if power and simple and abs(simple - power) < SURE * error else power or 0.0
+
+
+def fit(points: Sequence[Point], value: Callable[[Point], float]) -> Law:
+    """The law of a positive value. Points at which it is 0 are left out; ValueError where none is left."""
+    points = [point for point in points if value(point) > 0]
+    if not points:
+        raise ValueError("a law of values that are all 0")
+    y = np.array([math.log(value(point)) for point in points])
+    weights = np.array([1 / point.error for point in points])
+    of_number, of_index = (np.log([getattr(point, name) for point in points]) for name in ("num_layers", "layer"))
+    columns, has = [np.ones(len(points))], [True, False, False]
+    for place, column in ((1, of_number), (2, of_index)):
+        tried = np.column_stack([*columns, column]) * weights[:, None]
+        if np.linalg.matrix_rank(tried, tol=1e-8 * np.abs(tried).max()) == len(columns) + 1:
+            columns.append(column)
+            has[place] = True
+    matrix = np.column_stack(columns) * weights[:, None]
+    covariance = np.linalg.inv(matrix.T @ matrix)
+    solved = covariance @ matrix.T @ (y * weights)
+    left = float((((y - np.column_stack(columns) @ solved) * weights) ** 2).sum())
+    freedom = len(points) - len(columns)
+    numbers, errors = iter(solved.tolist()), iter(np.sqrt(np.diag(covariance)).tolist())
+    by_place = [(next(numbers), next(errors)) if there else (None, math.inf) for there in has]
+    law = Law(
+        constant=math.exp(by_place[0][0] or 0.0),
+        power=by_place[1][0],
+        layer_power=by_place[2][0],
+        errors=(by_place[0][1], by_place[1][1], by_place[2][1]),
+        misfit=float(chi2.sf(left, freedom)) if freedom > 0 else 1.0,
+    )
+    kept = [True, *(is_there for is_there, known in ((law.has_power, has[1]), (law.has_layer_power, has[2])) if known)]
+    if all(kept):
+        return law
+    solved = np.zeros(len(kept))
+    solved[kept] = np.linalg.lstsq(matrix[:, kept], y * weights, rcond=None)[0]
+    powers = iter(solved[1:].tolist())
+    power, layer_power = (next(powers) if there else None for there in has[1:])
+    return replace(law, constant=math.exp(solved[0]), power=power, layer_power=layer_power)
+
+
+def shape_of_draws(values: np.ndarray) -> str:
+    """normal, uniform or truncated: by the fourth moment, and the largest entry."""
+    values = (values - values.mean()) / values.std() if values.std() else values
+    excess = float(kurtosis(values))
+    error = math.sqrt(24 / len(values))
+    if excess < -1.2 + 5 * error and excess < -0.9:
+        return "uniform"
+    if excess < -SURE * error and np.abs(values).max() < 2.6:
+        return "truncated normal"
+    return "normal" if abs(excess) < SURE * error else "other"

@@ -1,0 +1,293 @@
+"""What an audit tells, as a page for people: the command prints it, and so does ``print(audit)``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from depthlaw.auditing.compare import NOT_INDEPENDENT
+from depthlaw.auditing.look import pattern_of
+from depthlaw.recipes.catalogue import RECIPES
+from depthlaw.sims.model import BRANCH_ROLES
+from depthlaw.system.page import Page, columns, grid
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from depthlaw.auditing.audit import Audit
+    from depthlaw.auditing.compare import Fault
+
+_MOST_BLOCKS = 12
+"""Lines of the table of sublayers: a model whose weights differ from layer to layer has a line for each."""
+_GROWS = 0.1
+"""Exponent of the update in the number of layers from which on it is told that the update grows."""
+
+
+def times(factor: float) -> str:
+    """
+    >>> from depthlaw.auditing.text import times
+    >>> times(1.234567), times(12345.6)
+    ('x 1.23', 'x 12,346')
+    """
+    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
+
+
+def title(audit: Audit) -> str:
+    """The audit in one line.
+
+    >>> import torch, depthlaw
+    >>> def build(num_layers):
+    ...     layer = torch.nn.TransformerEncoderLayer(32, 4, 128, 0.0, batch_first=True)
+    ...     return torch.nn.TransformerEncoder(layer, num_layers)
+    >>> depthlaw.audit(build, (1, 2), scheme="post-ln", measures=False)
+    <Audit: TransformerEncoder of 1, 2 layers under adamw, compared with post-ln: 1 fault>
+    """
+    number = len(audit.faults)
+    text = f"{number or 'no'} fault{'' if number == 1 else 's'}"
+    built = type(audit.depths[-1].built.module).__name__
+    start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
+    if audit.claimed is not None:
+        return f"{start}, compared with {audit.claimed.name}: {text}"
+    if audit.nearest is None:
+        return f"{start}, like no scheme or recipe that is known: {text}"
+    return f"{start}, nearest to the {_kind(audit)} {audit.nearest.name}: {text} of its own"
+
+
+def show(page: Page, audit: Audit) -> None:
+    """The whole audit: what is built, how it moves, the faults, and what to do next."""
+    last = audit.depths[-1].built
+    page.say(title(audit), "bold")
+    of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""
+    given = "inputs of your own" if last.inputs.kind == "yours" else last.inputs.kind
+    page.say(f"d_model {last.d_model}, called with {given}{of}", "dim")
+    page.show(_blocks(audit))
+    for side, sublayers in last.sides.items():
+        first, behind = sublayers[0].second_moment, sublayers[-1].second_moment
+        of = f" of the {side}" if len(last.sides) > 1 else ""
+        final = "a final norm" if last.final.get(side) else "no final norm"
+        page.say(
+            f"Mean square of the stream{of}: {first:.3g} at its start, {behind:.3g} at its last sublayer; {final}.",
+            "dim",
+        )
+    _show_updates(page, audit)
+    for number, fault in enumerate(audit.faults, start=1):
+        _show_fault(page, number, fault, [before.why for before in audit.faults[: number - 1]], len(last.sides) > 1)
+    for remark in _remarks([*audit.findings.remarks, *audit.remarks], has_sides=len(last.sides) > 1):
+        page.say(f"Remark: {remark}.", "dim")
+    for line, style in _ending(audit):
+        page.say(line, style)
+    if (command := _advise(audit)) is not None:
+        page.say_where(f"  {command}")
+
+
+# ---------------------------------------------------------------- what is built
+
+
+def _blocks(audit: Audit) -> Table:
+    """A line for each stretch of sublayers that are alike."""
+    sides = audit.depths[-1].built.sides
+    rows: list[list[str]] = []
+    for side, sublayers in sides.items():
+        groups: dict[tuple[str, str, str], int] = {}
+        for sub in sublayers:
+            trained = {"scalar": " (trained)", "vector": " (a trained vector)", None: ""}[sub.trained]
+            scale = "" if abs(sub.branch_weight - 1) < 1e-9 and not trained else f"{sub.branch_weight:.4g}{trained} "
+            stream = "" if abs(sub.residual_weight - 1) < 1e-9 else f"{sub.residual_weight:.4g} "
+            kind = "cross-attention" if sub.kind == "cross" else sub.kind
+            key = kind, f"{stream}x + {scale}F(x)", ", ".join(sorted(sub.norms)) or "none"
+            groups[key] = groups.get(key, 0) + 1
+        rows += [[side, f"{number} {kind}", form, norms] for (kind, form, norms), number in groups.items()]
+    more = len(rows) - _MOST_BLOCKS
+    rows = rows[:_MOST_BLOCKS] + ([["", f"and {more} kinds more", "", ""]] if more > 0 else [])
+    heads = ["side", "sublayers", "x becomes", "norms"]
+    start = 0 if len(sides) > 1 else 1
+    return grid(heads[start:], [row[start:] for row in rows], heads)
+
+
+# ---------------------------------------------------------------- how it moves
+
+
+def _show_updates(page: Page, audit: Audit) -> None:
+    """One table, or two where one is too wide: the initialisation, and the update."""
+    rows, draws = _updates(audit)
+    heads = ["role", "init std", *(f"N = {layers}" for layers in audit.layers), "exponent", "predicted"]
+    whole = grid(heads, rows, ["role", "init std"], unbroken=heads)
+    inits = grid(heads[:2], [row[:2] for row in rows if row and row[1]], ["role", "init std"], unbroken=heads)
+    updates = grid([heads[0], *heads[2:]], [row and [row[0], *row[2:]] for row in rows], ["role"], unbroken=heads)
+    page.show_whole([whole], [inits, updates])
+    gate = ", fc3 its up matrix beside the gate" if "fc3" in audit.roles else ""
+    layers = "with layers drawn independently" if _has_copies(audit) else "as it is"
+    total = "; the line update is of all branch matrices together" if "update" in audit.roles else ""
+    both = " A role without a side: of both sides together." if len(audit.depths[-1].built.sides) > 1 else ""
+    page.say(
+        "init std: standard deviation of the entries at the start, by the number of layers N and the layer l"
+        f"{f'; all are {draws} draws' if draws else ''}. N = ...: the update of one step, measured, in units in which "
+        f"it does not depend on the width{total}. exponent: of the update in N, measured with its 95 % interval, and "
+        f"predicted at infinite width for the block {layers}. v, out: value "
+        f"and output matrices of attention; fc1, fc2: those of the FFN{gate}.{both}",
+        "dim",
+    )
+
+
+def _updates(audit: Audit) -> tuple[list[list[str] | None], str | None]:
+    """Lines of the table, and how all matrices are drawn where that is one and the same. A role that one side alone
+    has stands there, and not once more for both sides."""
+    sides: dict[str, list[str]] = {}
+    for role in audit.roles:
+        side, _, name = role.rpartition("/")
+        if side:
+            sides.setdefault(name, []).append(side)
+    lines: list[tuple[str, str]] = []
+    for role in audit.roles:
+        side, _, name = role.rpartition("/")
+        own = sides.get(name, [])
+        if not side and len(own) == 1:
+            continue
+        group = side or ("update" if name == "update" else "matrices" if name in BRANCH_ROLES else "others")
+        lines.append((group, name if side and len(own) == 1 else role))
+    told = {role: audit.role_row(role) for _, role in lines}
+    shapes = {row["draws"] for row in told.values() if row["init_std"]}
+    draws = next(iter(shapes)) if len(shapes) == 1 and "other" not in shapes else None
+    rows: list[list[str] | None] = []
+    before = None
+    for group, role in lines:
+        row = told[role]
+        if before not in (None, group):
+            rows.append(None)
+        before = group
+        init = "; ".join(row["init_std"].values()) if len(row["init_std"]) == 1 else ""
+        init += f", {row['draws']}" if init and draws is None else ""
+        values = [point["measured"] for point in row["update"]]
+        cells = ["-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in values]
+        low, high = row["exponent_low"], row["exponent_high"]
+        interval = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
+        exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))
+        ends = ["-" if number is None else f"{number:z.2f}{rest}" for number, rest in exponents]
+        label = f"{group} {row['role']}" if group in audit.depths[-1].built.sides else row["role"]
+        rows.append([label, init, *cells, *ends])
+    return rows, draws
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def _show_fault(page: Page, number: int, fault: Fault, whys: Sequence[str], has_sides: bool) -> None:
+    side = f"{fault.side}: " if has_sides and fault.side else ""
+    page.say(f"{number}. {side}{fault.what}", "bold red")
+    rows = [("where:", ", ".join(_patterns(fault.where)))] if fault.where else []
+    rows += [("found:", fault.found), ("expected:", fault.expected)]
+    if fault.why:
+        rows.append(("why:", f"As in {whys.index(fault.why) + 1}." if fault.why in whys else fault.why))
+    page.show(columns(rows, indent=3))
+    page.say("   fix:")
+    for line in fault.fix.splitlines():
+        page.say_where(f"     {line}")
+
+
+def _patterns(names: Sequence[str]) -> list[str]:
+    """Names of parameters, those that differ in numbers alone as one.
+
+    >>> from depthlaw.auditing.text import _patterns
+    >>> _patterns(["h.0.fc.weight", "h.1.fc.weight", "wte.weight"])
+    ['h.*.fc.weight (2)', 'wte.weight']
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(pattern_of(name), []).append(name)
+    return [group[0] if len(group) == 1 else f"{pattern} ({len(group)})" for pattern, group in groups.items()]
+
+
+def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
+    """Those that say the same of several sublayers, together. has_sides: whether it is said of which side.
+
+    >>> from depthlaw.auditing.text import _remarks
+    >>> odd = [f"encoder, sublayer {number}: h.{number}.fc is odd" for number in (1, 3)]
+    >>> _remarks([*odd, "even"], has_sides=True)
+    ['encoder, sublayers 1, 3: h.*.fc is odd', 'even']
+    """
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for remark in remarks:
+        found = re.fullmatch(r"(\w+), sublayer (\d+): (.*)", remark, flags=re.DOTALL)
+        side, number, text = found.groups() if found else ("", "", remark)
+        if not has_sides:
+            text = text.removeprefix("encoder: ")
+        words = (pattern_of(word) if any(map(str.isalpha, word)) else word for word in text.split(" "))
+        groups.setdefault((side, " ".join(words) if side else text), []).append((number, text))
+    lines = []
+    for (side, pattern), own in groups.items():
+        where = f"sublayer{'s' if len(own) > 1 else ''} {', '.join(number for number, _ in own)}: " if side else ""
+        where = f"{side}, {where}" if side and has_sides else where
+        lines.append(where + (own[0][1] if len(own) == 1 else pattern))
+    return lines
+
+
+# ---------------------------------------------------------------- what to do next
+
+
+def _kind(audit: Audit) -> str:
+    if audit.claimed is not None:
+        return "recipe" if audit.claimed.is_absolute else "scheme"
+    return "scheme" if audit.nearest is None else audit.nearest.kind
+
+
+def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
+    if audit.claimed is not None:
+        if not audit.faults:
+            yield f"No faults: the model is built as {audit.claimed.name} says.", "bold green"
+    else:
+        if not audit.faults:
+            yield "No faults that show without a scheme or recipe to compare with.", "bold green"
+        if audit.nearest is not None:
+            told = {(fault.kind, fault.roles) for fault in audit.faults}
+            name, every = audit.nearest.name, audit.nearest.differences
+            differences = [fault for fault in every if (fault.kind, fault.roles) not in told]
+            if differences:
+                yield f"Beside {name}: {' '.join(dict.fromkeys(fault.what for fault in differences))}", None
+            yield (
+                f'To have each norm, weight and scale compared, name what the model is to be, such as --{_kind(audit)} '
+                f'{name} (in Python {_kind(audit)}="{name}"); `depthlaw schemes` lists the names.'
+            ), None  # fmt: skip
+    fitted = audit.exponent("update")
+    exponent = fitted.measured.mean if fitted is not None and fitted.measured is not None else None
+    number = max(audit.far, default=0)
+    if audit.claimed is not None and number:
+        is_, mended = (audit.far[number][way].get("update", math.nan) for way in ("as_it_is", "as_it_should_be"))
+        beside = "" if _has_copies(audit) else f"; that of the model as it is, {times(is_)}"
+        if 1 + _GROWS < mended <= is_:  # where it grows faster, a remark says so
+            yield (
+                f"Even with every fault mended, the update of all branch matrices grows under {audit.optimizer}, as "
+                f"{audit.claimed.name}'s does: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
+            ), None  # fmt: skip
+    elif exponent is not None and exponent > _GROWS and not audit.faults:
+        yield (
+            f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
+            "may still need another learning rate at another depth."
+        ), None  # fmt: skip
+    if _advise(audit) is not None:
+        yield "What to change when the model gets deeper:", None
+
+
+def _has_copies(audit: Audit) -> bool:
+    """Whether layers share what the prediction takes to be drawn for each."""
+    return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or bool(audit.depths[-1].built.shared)
+
+
+def _advise(audit: Audit) -> str | None:
+    """The command that says what to change between the depths of the audit; None where it would have no answer."""
+    meant = audit.claimed or audit.nearest
+    if meant is None or len(audit.layers) < 2:
+        return None
+    last = audit.depths[-1].built
+    kind, arch = _kind(audit), ""
+    if kind == "recipe":
+        if not RECIPES[meant.name].is_made_for(audit.optimizer):
+            return None
+    else:
+        is_causal = last.sublayers[0].is_causal
+        arch = f" --arch {'encoder-decoder' if len(last.sides) > 1 else 'decoder' if is_causal else 'encoder'}"
+    return (
+        f"depthlaw advise --{kind} {meant.name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers "
+        f"{audit.layers[-1]} --width {last.d_model}{arch}"
+    )

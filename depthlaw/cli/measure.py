@@ -1,0 +1,432 @@
+"""``depthlaw measure``: real networks beside what is predicted of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from depthlaw.cli import options, predict
+from depthlaw.cli.options import MORE, NETWORK, BadInputError, option, refusing
+from depthlaw.cli.output import counted, number_of, print_json, say
+from depthlaw.cli.predict import Stack, Transformer
+from depthlaw.system.files import document
+from depthlaw.system.page import Page, grid
+from depthlaw.system.stopping import telling
+
+if TYPE_CHECKING:
+    from depthlaw.network.measuring import Extras, Kept
+    from depthlaw.network.network import Network
+    from depthlaw.sims.cluster import Workers
+    from depthlaw.sims.records.record import Found as Measurement
+    from depthlaw.theory.meanfield.setting import Prediction
+
+EXAMPLES = (
+    "measure --scheme post-ln --optimizer sgd --sublayers 4,8,16 --width 64 --seeds 8 --no-keep",
+    "measure --scheme post-ln --optimizer sgd --sublayers 4,8,16,32,64 --width 512 --seeds 32 --plot post.png",
+    "measure --scheme deepnorm --optimizer adam --layers 6,12,24 --attention --width 64 --heads 4 --roles",
+    "measure --scheme deepnorm --optimizer adam --attention --arch encoder-decoder --layers 6 --decoder-layers 6",
+)
+
+
+def run(
+    stack: Stack,
+    transformer: Transformer,
+    width: int = option("The width d_model.", 256, NETWORK, most=100_000),
+    seeds: int = option("The number of independent networks of each depth.", 8, NETWORK),
+    seed: int = option("The seed of the first of them.", 0, NETWORK, least=0, most=2**31),
+    roles: bool = options.ROLES,
+    by_layer: bool = option(
+        "Also show the stream and its gradient at each x_l, and each sublayer's part of the update.", None, MORE
+    ),
+    changes: bool = option(
+        "Also show what each role's step does to the logit, the last hidden state and, with --loss ce, the loss.",
+        None,
+        MORE,
+    ),
+    learning_rate: float | None = option(
+        "Also take the real step of this learning rate, and find where linearity ends.",
+        None,
+        MORE,
+        least=1e-12,
+        most=1e9,
+    ),
+    plot: Path | None = options.PLOT,
+    record: Path | None = option(
+        "The file that measurements are kept in and taken from; one in sims/records/local if left out.", None, MORE
+    ),
+    keeps: bool = option(
+        "Whether measurements are kept where --record is left out.", True, MORE, called="--keep/--no-keep"
+    ),
+    scheduler: str | None = options.SCHEDULER,
+    device: str = options.DEVICE,
+    dtype: str = option(
+        "float64, float32, which is faster and wrong of q and k in deep post-LN, or auto: float32 where rounding "
+        "changes no number by a thousandth, else float64.",
+        "auto",
+        MORE,
+        known=options.DTYPES,
+    ),
+    as_json: bool = options.JSON,
+) -> None:
+    """Measure the update: build real networks, take one optimizer step, and put it beside what `predict` says.
+
+    Each depth has --seeds independent networks, measured by autograd, exact to
+    first order in the learning rate. The answer has the mean of their updates
+    with its 95 % interval, its ratio to the prediction, and the exponent of the
+    depth, measured and predicted. Measurements are kept in a record: the same
+    command does not repeat them, and one that was stopped goes on, here or with
+    --scheduler on the workers of a Dask cluster, which measure depths and seeds
+    side by side.
+    """
+    # Everything that can be wrong with the input is said before anything is measured.
+    chosen = range(seed, seed + seeds)
+    if record is None and keeps:
+        from depthlaw.network import measuring
+
+        record = options.local_file(measuring.LOCAL, "--record FILE, or --no-keep", "the record")
+    transformer, _ = transformer.of_recipe(width)
+    asked = predict.networks(stack, transformer, width)
+
+    from depthlaw.network.measured_rows import exponent, row
+    from depthlaw.network.measuring import Extras, check_memory
+
+    with refusing():
+        workers = _workers(scheduler, device)
+        kept = _read(record, workers.device, dtype)
+        extras = Extras(by_layer, changes, learning_rate)
+        free = None if scheduler is None else workers.free
+        check_memory(asked, stack.optimizer, kept, extras, free)  # before the prediction, which may take minutes
+    predictions, reason = _predicted(asked, stack.optimizer)
+    measured = _measured(asked, stack.optimizer, chosen, kept, extras, scheduler)
+    rows = [
+        row(network, stack.optimizer, prediction, measurement)
+        for network, prediction, measurement in zip(asked, predictions, measured, strict=True)
+    ]
+    roles_there = dict.fromkeys(role for row in rows for role in (*row["roles"], *row["by_role"]))
+    answer = document(
+        **predict.head_of(asked[0], stack.optimizer),
+        learning_rate=learning_rate,
+        seeds=seeds,
+        seed=seed,
+        device=workers.device_name,
+        dtype=" and ".join(sorted({name for measurement in measured for name in measurement.dtypes})),
+        rows=rows,
+        role_units={role: asked[0].role_power(stack.optimizer, role) for role in roles_there},
+        not_predicted=reason,
+        holds=next((prediction.holds for prediction in predictions if prediction is not None), None),
+        exponent=exponent(rows, [measurement.values.get("update", ()) for measurement in measured]),
+        record=None if kept.path is None else str(kept.path),
+    )
+    if plot is not None:
+        from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
+
+        shown = Shown(rows, answer["role_units"] if roles else {}, asked[0].d_model)
+        note = exponent_text(answer["exponent"])
+        update_against_depth(shown, title(answer), note, plot, is_in_layers=transformer.is_in_layers)
+    if as_json:
+        print_json(answer)
+    else:
+        has_roles = roles or transformer.attention or not any(row["measured"] for row in rows)
+        show(answer, plot, has_roles=has_roles, is_in_layers=transformer.is_in_layers)
+
+
+def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:
+    """Of each network. None where there is no theory of it, and why."""
+    from depthlaw.network.network import FFN, NoTheoryError
+
+    predictions: list[Prediction | None] = []
+    reason = None
+    passes = sum(2 * network.depth for network in asked if network.arch != FFN)
+    with counted("predicting", passes) as advance, refusing():
+        for network in asked:
+            try:
+                predictions.append(network.theory(optimizer, advance))
+            except NoTheoryError as error:
+                predictions.append(None)
+                reason = str(error)
+    return predictions, reason
+
+
+def _read(path: Path | None, device: str, dtype: str) -> Kept:
+    """What the record warns of is said in a line."""
+    from depthlaw.network.measuring import Kept
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = Kept(path, device, dtype)
+    for warning in caught:
+        say(str(warning.message))
+    return kept
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def _workers(scheduler: str | None, device: str) -> Workers:
+    """Those of the cluster; without a scheduler, this process. ValueError, in one line, for what is not there."""
+    from depthlaw.sims.cluster import Cluster, Workers
+    from depthlaw.sims.ensemble import available_bytes
+    from depthlaw.sims.measure import choose_device, device_name
+
+    if scheduler is not None:
+        with Cluster(scheduler) as cluster:
+            return cluster.workers(device)
+    where = choose_device(device)
+    return Workers(num_workers=1, device=where, device_name=device_name(where), free=available_bytes(where))
+
+
+def _measured(
+    asked: Sequence[Network],
+    optimizer: str,
+    seeds: Sequence[int],
+    kept: Kept,
+    extras: Extras,
+    scheduler: str | None,
+) -> list[Measurement]:
+    """One network after the other, or side by side on a cluster, with a bar that counts sublayers times seeds."""
+    from depthlaw.network.measuring import measure, measure_on
+    from depthlaw.sims.cluster import Cluster, LostClusterError
+
+    there = len(kept.runs)
+
+    def what_is_kept() -> str:
+        if kept.path is None or len(kept.runs) == there:
+            return "nothing was kept"
+        return f"what was finished is in {kept.path}, and the same command goes on from there"
+
+    measured = []
+    with telling(what_is_kept), counted("measuring", sum(network.depth for network in asked) * len(seeds)) as advance:
+        if scheduler is not None:
+            with refusing(), _enough_memory(asked[-1]), Cluster(scheduler, kept.device) as cluster:
+                try:
+                    return measure_on(cluster, asked, optimizer, seeds, kept, extras=extras, advance=advance)
+                except LostClusterError as error:
+                    raise BadInputError(f"{error}; {what_is_kept()}") from error
+        for network in asked:
+
+            def by_depth(num_seeds: float, depth: int = network.depth) -> None:
+                advance(num_seeds * depth)
+
+            with refusing(), _enough_memory(network):
+                measured.append(measure(network, [optimizer], seeds, kept, extras=extras, advance=by_depth)[optimizer])
+    return measured
+
+
+@contextmanager
+def _enough_memory(network: Network) -> Iterator[None]:
+    """What an allocator refuses in the middle of a run is refused in one line."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError
+        text = str(error)
+        if isinstance(error, RuntimeError) and "memory" not in text.lower():
+            raise
+        size = f"{network.depth} sublayers, d_model {network.d_model}"
+        raise BadInputError(f"out of memory at {size}: {(text or 'no more is there').splitlines()[0]}") from error
+
+
+# ---------------------------------------------------------------- for people
+
+_SHOWN_LAYERS = 16
+
+
+def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in_layers: bool) -> None:
+    """has_roles: a line for each role. plot: the figure that was written. is_in_layers: layers N stand beside sublayers
+    L, since they were given."""
+    page, rows, network = Page(), answer["rows"], answer["network"]
+    page.say(title(answer), "bold")
+    if line := predict.rest(network):
+        page.say(line, "dim")
+    page.show(_table(answer, has_roles=has_roles, is_in_layers=is_in_layers))
+    scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
+    dtype = f" Computed in {answer['dtype']}." if answer["dtype"] else ""
+    page.say(f"{predict.update_text(answer)}{scatter}{dtype}", "dim")
+    if has_roles and (line := predict.others_text(answer["role_units"])):
+        page.say(line, "dim")
+    if answer["not_predicted"] is not None:
+        page.say(f"Nothing is predicted: {answer['not_predicted']}.", "dim")
+    else:
+        error = "" if network["arch"] == "ffn" else f" {predict.error_text(rows)}"
+        width = predict.finite_width_text(rows, network["d_model"])
+        page.say(f"predicted: at {answer['holds']}. {width}{error}", "dim")
+    for line in _notes(answer):
+        page.say(line)
+    for row in rows:
+        if "changes" in row:
+            _show_changes(page, row, predict.unit_text(answer))
+        _show_layers(page, row)
+        if "finite" in row:
+            page.say(_finite(row, answer["learning_rate"]))
+    page.wrote(plot)
+    if answer["record"] is not None:
+        page.say_where(f"Kept in {answer['record']}.", "dim")
+
+
+def title(answer: Mapping[str, Any]) -> str:
+    """Of the table and of the plot."""
+    return f"{predict.title(answer)}, d_model {answer['network']['d_model']}, {number_of(answer['seeds'], 'seed')}"
+
+
+def exponent_text(exponent: Mapping[str, Any]) -> str:
+    """Empty where there is none."""
+    if exponent["measured"] is None:
+        return ""
+    text = f"exponent in L: measured {exponent['measured']:z.3f}"
+    if exponent["low"] is not None:
+        text += f" [{exponent['low']:z.3f}, {exponent['high']:z.3f}]"
+    if exponent["predicted"] is not None:
+        text += f", predicted over the same L {exponent['predicted']:z.3f}"
+    return text if not exponent["left_out"] else f"{text}, without L = {', '.join(exponent['left_out'])}"
+
+
+def _table(answer: Mapping[str, Any], *, has_roles: bool, is_in_layers: bool) -> Any:
+    rows = answer["rows"]
+    depths = [predict.depth_cells(row, is_in_layers=is_in_layers) for row in rows]
+    is_predicted = any(row["update"] is not None for row in rows)
+
+    def lines() -> Iterator[list[str] | None]:
+        for depth, row in zip(depths, rows, strict=True):
+            if has_roles:
+                yield None
+            first = list(depth.values())
+            for role, values in [("update", row), *(row["by_role"].items() if has_roles else ())]:
+                measured = "none" if values["measured"] is None else _mean(values)
+                predicted = "-" if values["update"] is None else f"{values['update']:.4g}"
+                yield [*first, role, *([predicted, measured, _ratio(values)] if is_predicted else [measured])]
+                first = [""] * len(depth)
+
+    numbers = ["predicted", "measured", "ratio"] if is_predicted else ["measured"]
+    return grid([*depths[0], "role", *numbers], lines(), texts=["role"])
+
+
+def _ratio(values: Mapping[str, Any]) -> str:
+    if values["measured"] is None or values["ratio"] is None:
+        return "-"
+    # An update is no less than 0, and neither is what its interval can hold.
+    least = None if values["ratio_low"] is None else max(values["ratio_low"], 0)
+    ratio, low, high = (
+        # Three decimals of a number near 1, as ratios mostly are.
+        "" if number is None else f"{number:.3f}" if 0.01 <= number < 1000 else f"{number:.2g}"
+        for number in (values["ratio"], least, values["ratio_high"])
+    )
+    return rf"{ratio} \[{low}, {high}]" if low and high else ratio
+
+
+def _mean(values: Mapping[str, Any], digits: int = 4) -> str:
+    if values["measured"] is None:
+        return "diverged"
+    error = values["standard_error"]
+    return f"{values['measured']:.{digits}g}" + (f" ± {float(f'{error:.1g}'):g}" if error else "")
+
+
+# ---------------------------------------------------------------- what the numbers mean
+
+
+_SCATTERED = 0.8
+"""Of log U: from here on 95 % intervals of 8 seeds hold the mean less than 90 % of the time (``sims.stats``)."""
+
+
+def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
+    exponent, rows = answer["exponent"], answer["rows"]
+    if text := exponent_text(exponent):
+        yield f"{text[0].upper()}{text[1:]}."
+    elif len(rows) > 1:
+        yield f"No exponent: {exponent['reason']}."
+    if wide := [str(row["num_sublayers"]) for row in rows if (row["log_scatter"] or 0) >= _SCATTERED]:
+        yield (
+            f"L = {', '.join(wide)}: log U scatters by {_SCATTERED} or more between seeds, so rare large values carry "
+            "the mean and its interval is too short: a larger --width narrows the scatter, and more --seeds help."
+        )
+    yield from filter(None, (predict.admin_text(answer), predict.left_out_text(answer)))
+    for row in rows:
+        if row["diverged"]:
+            first = row["diverged"][0]
+            count = f"{len(row['diverged'])} of {row['num_seeds']} seeds diverged"
+            yield f"L = {row['num_sublayers']}: {count}; seed {first['seed']} {_place(first)}."
+        for role, change in row["unreliable"].items():
+            yield (
+                f"L = {row['num_sublayers']}: {role} is left out. Noise of one unit in the last place changes it by "
+                f"{100 * change:.2g} %: rounding decides it in {answer['dtype']}."
+            )
+    steps = [(row["real_step"]["measured"], row["measured"]) for row in rows if row["real_step"]]
+    factors = [step / update for step, update in steps if step and update and abs(step / update - 1) > 1e-3]
+    if factors:
+        low, high = (f"{end(factors):z.3f}" for end in (min, max))
+        yield (
+            f"Real {answer['optimizer']} changes it {low if low == high else f'{low} to {high}'} times as much: it "
+            "divides its step by the root of the number of nonzero entries of a gradient, and the definition of update "
+            f"by that of all entries; {answer['activation']} leaves zeros."
+        )
+
+
+def _place(first: Mapping[str, Any]) -> str:
+    """Where a seed stopped being finite."""
+    if first["in_pass"] == "step":
+        return "after the real step"
+    if first["in_pass"] == "update":
+        return f"in the update of {first['side']}, sublayer {first['index']}"
+    return f"first at x_{first['index']} of the {first['side']}, going {first['in_pass']}"
+
+
+# ---------------------------------------------------------------- what else was asked for
+
+
+def _finite(row: Mapping[str, Any], rate: float) -> str:
+    numbers = {name: _mean(value) for name, value in row["finite"].items()}
+    first = numbers.pop("first_order")
+    numbers["loss" if "loss" in numbers else "logit"] += f" (to first order {first})"
+    moved = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
+    return (
+        f"L = {row['num_sublayers']}: a real step of learning rate {rate:g}, of all that trains, changes {moved}. "
+        f"Linear, to a tenth, up to a learning rate of {_mean(row['linear_up_to'])}."
+    )
+
+
+def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
+    page.say(
+        f"L = {row['num_sublayers']}: what a step of each role alone changes, per unit learning rate, divided by "
+        f"{unit}; hidden: root mean square"
+    )
+    readings = row["changes"]
+    heads = ["role", *(reading.replace("_", " ") for reading in readings)]
+    roles = next(iter(readings.values()))
+    page.show(grid(heads, ([role, *(_mean(of[role], 2) for of in readings.values())] for role in roles), ["role"]))
+
+
+def _show_layers(page: Page, row: Mapping[str, Any]) -> None:
+    for side, streams in row.get("streams", {}).items():
+        names = dict.fromkeys(name for stream in streams.values() for name in stream)
+        columns = {name.replace("_", " "): {at: values.get(name) for at, values in streams.items()} for name in names}
+        of_side = {"encoder": 2 * row.get("num_layers", 0), "decoder": 3 * row.get("num_decoder_layers", 0)}
+        num_sublayers = of_side[side] if "num_layers" in row else row["num_sublayers"]
+        last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > num_sublayers else ""
+        _show_columns(page, f"L = {row['num_sublayers']}: x_l of the {side}{last}", "l", columns)
+    if parts := _by_kind(row.get("updates_by_layer", {})):
+        order = ", the encoder's first" if "num_layers" in row else ""
+        heading = f"L = {row['num_sublayers']}: update of the n-th sublayer of a kind{order}"
+        _show_columns(page, heading, "n", parts)
+
+
+def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:
+    """The matrices of a sublayer together, by kind and number. None where one of them is missing; fc3 is of gated FFNs
+    alone."""
+    sums: dict[str, dict[str, float | None]] = {}
+    for kind, roles in predict.ROLES_OF_KINDS.items():
+        present = [by_role[role] for role in roles if role in by_role]
+        num_wanted = sum(role in by_role or role != "fc3" for role in roles)
+        for number in dict.fromkeys(number for values in present for number in values):
+            known = [part for values in present if (part := values.get(number)) is not None]
+            sums.setdefault(kind, {})[number] = sum(known) if len(known) == num_wanted else None
+    return sums
+
+
+def _show_columns(page: Page, heading: str, first: str, columns: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Few enough lines to read, evenly, and the last."""
+    lines = list(dict.fromkeys(line for values in columns.values() for line in values))
+    shown = dict.fromkeys([*lines[:: -(-len(lines) // _SHOWN_LAYERS)], lines[-1]])
+    values = ((line, [column.get(line) for column in columns.values()]) for line in shown)
+    page.say(heading)
+    page.show(grid([first, *columns], ([line, *("-" if x is None else f"{x:.4g}" for x in xs)] for line, xs in values)))

@@ -1,0 +1,86 @@
+"""Plain numbers of a network that sims build, handed to the kernel rung: what is predicted is what is measured.
+
+A scheme's residual weights, gains and learning rates are lowered once (``depthlaw.network.lower``), and both rungs
+read them. Of the width the kernel rung needs ratios alone: the FFN's width to d_model, and the size of a head.
+"""
+
+from __future__ import annotations
+
+import math
+
+from depthlaw.network.lower import KINDS
+from depthlaw.sims.config import ModelConfig, SublayerConfig, Task
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.setting import Heads
+
+KIND_OF = {name: kind for kind, name in KINDS.items()}
+"""Theory's kinds of sublayer by the names that sims have for them."""
+
+
+def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer:
+    """head_size: None for infinitely large heads.
+
+    ValueError, in one line, for what the kernel rung does not know. It predicts the roles of norms' gains and biases
+    and of linear biases whether the config trains them or not; at init they are 1 and 0 either way.
+    """
+    size = config.size_of_head
+    return Transformer(
+        encoder=tuple(_sublayer(config, sublayer) for sublayer in config.encoder),
+        decoder=tuple(_sublayer(config, sublayer) for sublayer in config.decoder),
+        placement=config.placement,
+        norm_kind=config.norm_kind,
+        norm_scale=config.norm_scale,
+        norm_eps=config.norm_eps,
+        has_final=config.has_final,
+        has_second_stream=config.has_second_stream,
+        activation=config.activation,
+        ffn_ratio=config.hidden / config.d_model,
+        is_causal=config.is_causal,
+        head_size=head_size,
+        heads=Heads(
+            number=config.num_heads if _has_norms_of_heads(config) else 0,
+            queries_per_key=config.num_heads // config.key_heads,
+            width_ratio=config.num_heads * size / config.d_model,
+            rotary_base=config.rotary_base,
+            rotary_share=config.rotary_share,
+            logit_scale=1.0 if config.attention_scale is None else config.attention_scale * math.sqrt(size),
+            logit_softcap=config.logit_softcap,
+            has_wide_norm=config.has_wide_norms,
+        ),
+    )
+
+
+def _has_norms_of_heads(config: ModelConfig) -> bool:
+    """Whose gains are as many as a head has numbers: only of these does the number of heads matter."""
+    return any(config.places(sublayer) & {"q", "k", "v"} for sublayer in (*config.encoder, *config.decoder))
+
+
+def _sublayer(config: ModelConfig, sublayer: SublayerConfig) -> Sublayer:
+    return Sublayer(
+        kind=KIND_OF[sublayer.kind],
+        residual_weight=sublayer.residual_weight,
+        branch_weight=sublayer.branch_weight,
+        input_scale=sublayer.input_scale,
+        input_weight=sublayer.input_weight,
+        value_weight=sublayer.value_weight,
+        first_value_weight=sublayer.first_value_weight,
+        gains=sublayer.gains,
+        lr_multipliers=sublayer.lr_multipliers,
+        trains_branch_weight=sublayer.trains_branch_weight,
+        has_layer_scale=sublayer.has_layer_scale,
+        norms=config.places(sublayer) if config.has_qk_norm else sublayer.norms,
+    )
+
+
+def as_inputs(task: Task, config: ModelConfig) -> Inputs:
+    return Inputs(
+        embedding_std=config.embedding_std,
+        embedding_multiplier=config.embedding_multiplier,
+        head_gain=config.head_gain,
+        num_tokens=task.num_tokens,
+        batch_size=task.batch_size,
+        correlation=task.correlation,
+        readout=task.readout,
+        loss=task.objective,
+        num_classes=task.num_classes,
+    )

@@ -1,0 +1,479 @@
+"""``depthlaw advise``: what is promised is measured on plain torch networks that run the code that it prints."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from depthlaw.advice.advice import ALL, HELD, Advice, Remedy, advise, compared
+from depthlaw.advice.code import code
+from depthlaw.paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
+from depthlaw.sims.model import BRANCH_ROLES
+from depthlaw.sims.stats import Estimate, estimate, ratio
+from depthlaw.theory.kernel.predict import unit_power
+from depthlaw.theory.rules.solve import evaluate, solve_rule
+from tests.command import document, options, refusal, told
+
+D, TOKENS, HEADS = 128, 8, 4
+
+
+def pasted(lines: list[str]) -> Any:
+    """The names that the code defines."""
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    return names
+
+
+class Layer(nn.Module):
+    def __init__(self, norm: type[nn.Module], *, is_gated: bool, is_post: bool) -> None:
+        super().__init__()
+        self.is_post = is_post
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(D, D, bias=not is_gated) for _ in range(4))
+        self.fc1, self.fc2 = nn.Linear(D, 4 * D, bias=not is_gated), nn.Linear(4 * D, D, bias=not is_gated)
+        self.up_proj = nn.Linear(D, 4 * D, bias=False) if is_gated else None
+        self.attention_norm, self.ffn_norm = norm(D), norm(D)
+
+    def attend(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            project(x).unflatten(-1, (HEADS, D // HEADS)).transpose(-2, -3)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        heads = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(heads.transpose(-2, -3).flatten(-2))
+
+    def feed(self, x: Tensor) -> Tensor:
+        if self.up_proj is None:
+            return self.fc2(nn.functional.gelu(self.fc1(x)))
+        return self.fc2(nn.functional.silu(self.fc1(x)) * self.up_proj(x))
+
+    def forward(self, x: Tensor, residual: Any) -> Tensor:
+        for branch, norm in ((self.attend, self.attention_norm), (self.feed, self.ffn_norm)):
+            x = norm(residual(x, branch(x))) if self.is_post else residual(x, branch(norm(x)))
+        return x
+
+
+class Model(nn.Module):
+    def __init__(self, num_layers: int, norm: type[nn.Module], **block: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(norm, **block) for _ in range(num_layers))
+        self.last_norm = nn.Identity() if block["is_post"] else norm(D)
+
+    def forward(self, x: Tensor, residual: Any) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, residual)
+        return self.last_norm(x)
+
+
+def moved(lines: list[str], num_layers: int, seed: int, optimizer: str, **block: Any) -> dict[str, float]:
+    """By role, what one real step changes a logit by, to first order, per unit learning rate."""
+    names = pasted(lines)
+    torch.manual_seed(seed)
+    norm = nn.RMSNorm if block["is_gated"] else nn.LayerNorm
+    model = Model(num_layers, norm, **block).double()
+    names["initialise"](model)
+    x, head = torch.randn(TOKENS, D).double(), torch.randn(D).double() / math.sqrt(D)
+    logit = model(x, names["residual"])[-1] @ head
+    logit.backward()
+    before = {name: (p.detach().clone(), p.grad.clone()) for name, p in model.named_parameters() if p.grad is not None}
+    groups = names["param_groups"](model, lr=1e-3)
+    if optimizer == "muon+adamw":
+        steps = [torch.optim.Muon(groups[0], adjust_lr_fn="match_rms_adamw"), torch.optim.AdamW(groups[1])]
+    else:
+        for group in groups:
+            group["eps"] *= 1e-8  # the prediction is of an epsilon of 0
+        steps = [torch.optim.AdamW(groups) if optimizer == "adamw" else torch.optim.Adam(groups)]
+    for step in steps:
+        step.step()
+    total: dict[str, float] = {}
+    for name, parameter in model.named_parameters():
+        if name in before:
+            old, gradient = before[name]
+            role = names["role_of"](name)
+            total[role] = total.get(role, 0.0) + float((gradient * (old - parameter.detach())).sum()) / 1e-3
+    return total
+
+
+Moved = list[dict[str, float]]
+GPT = {"scheme": "gpt2", "activation": "gelu"}
+POST = {"scheme": "deepnorm", "activation": "gelu"}
+GATED = {"scheme": "pre-ln", "activation": "swiglu", "norm_kind": "rmsnorm"}
+SEEDS = 16
+
+
+@cache
+def asked(optimizer: str, **question: str) -> Advice:
+    shape = {"d_model": D, "num_heads": HEADS, "num_tokens": TOKENS, "is_causal": True}
+    return advise(optimizer=optimizer, from_layers=2, layers=8, **question, **shape)
+
+
+def named(advice: Advice, name: str) -> Remedy:
+    return next(remedy for remedy in advice.remedies if remedy.name == name)
+
+
+def intervals(advice: Advice, remedy: Remedy, roles: Sequence[str]) -> dict[str, Estimate]:
+    """By role, how its update in the deeper model that the remedy's code builds is to that of the tuned one."""
+    optimizer, config, lines = advice.optimizer, remedy.tuned, advice.code(remedy)
+    block = {"is_gated": config.activation == "swiglu", "is_post": config.placement == "post"}
+    tuned = code(config, optimizer, "as it is", rates={}, eps={})
+    few = [moved(tuned, 2, seed, optimizer, **block) for seed in range(SEEDS)]
+    many = [moved(lines, 8, 1000 + seed, optimizer, **block) for seed in range(SEEDS)]
+    return {
+        role: ratio(estimate([run[role] for run in many], LEVEL), estimate([run[role] for run in few], LEVEL), LEVEL)
+        for role in roles
+    }
+
+
+LEVEL = 0.9999
+SLOW = pytest.mark.slow
+CASES = [
+    (GPT, "adamw", "depth-mup"),
+    (POST, "adamw", "su-adam"),
+    (GATED, "adamw", "depth-mup"),
+    pytest.param(GATED, "muon+adamw", "learning-rates", marks=SLOW),
+    pytest.param(GPT, "adamw", "learning-rates", marks=SLOW),
+    pytest.param(GPT, "adamw", "completep", marks=SLOW),
+    pytest.param(GPT, "adamw", "depth-mup at both depths", marks=SLOW),
+    pytest.param(GPT, "adamw", "nothing", marks=SLOW),
+    pytest.param(POST, "adamw", "branch-weight", marks=SLOW),
+    pytest.param(GATED, "muon+adamw", "depth-mup", marks=SLOW),
+]
+
+
+@pytest.mark.parametrize(("question", "optimizer", "name"), CASES)
+def test_the_code_of_a_remedy_moves_a_network_as_promised(question: dict[str, str], optimizer: str, name: str) -> None:
+    """Real layers, a real step of the real optimizer with the groups that the code makes, at both depths."""
+    advice = asked(optimizer, **question)
+    remedy = named(advice, name)
+    roles = [role for role in remedy.matters if role in BRANCH_ROLES]
+    assert roles
+    for role, measured in intervals(advice, remedy, roles).items():
+        assert measured.low is not None and measured.high is not None
+        assert measured.low < remedy.leaves[role] < measured.high, (role, measured, remedy.leaves[role])
+
+
+def test_factors_are_those_of_a_full_prediction() -> None:
+    """One set of points is enough for a ratio: the value path is within a percent, q and k, behind a softmax, within
+    five."""
+    advice = asked("adamw", **GPT)
+    few, many = (network.theory("adamw") for network in (advice.shallow, advice.deep))
+    for role in ("q", "k", "v", "out", "fc1", "fc2"):
+        near = 0.05 if role in "qk" else 0.01
+        assert advice.factors[role] == pytest.approx(many.roles[role] / few.roles[role], rel=near)
+
+
+def test_gpt2_is_held_by_learning_rates_and_by_branch_weights() -> None:
+    """The outputs of GPT-2 grow in proportion to the depth; what is derived for the optimizer holds every role."""
+    advice = asked("adamw", **GPT)
+    assert advice.exponents["fc2"] == pytest.approx(1, abs=0.1)
+    held = {remedy.name for remedy in advice.remedies if remedy.worst <= HELD}
+    assert "learning-rates" in held and not held & {"nothing", "depth-mup without its learning rate"}
+    assert advice.remedies[0].name in held and advice.remedies[-1].worst > HELD
+    assert set(named(advice, "depth-mup").rates.values()) == {0.5, 1.0}
+    assert named(advice, "depth-mup").worst < 1.2 < named(advice, "depth-mup without its learning rate").worst / 1.5
+    twice = next(remedy for remedy in advice.remedies if remedy.name.endswith("on top"))
+    assert "twice" in twice.warnings[0] and twice.leaves["fc1"] < named(advice, "completep").leaves["fc1"]
+
+
+def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:
+    advice = advise(optimizer="adamw", from_layers=6, layers=24, d_model=1024, arch="encoder", num_tokens=4, **POST)
+    assert named(advice, "su-adam").worst <= HELD < named(advice, "nothing").worst
+    assert any("su-adam is derived for adamw" in remark for remark in advice.remarks)
+
+
+def test_what_is_held_stands_first_and_of_that_what_changes_least() -> None:
+    remedies = asked("adamw", **GPT).remedies
+    is_held = [remedy.worst <= HELD for remedy in remedies]
+    assert is_held == sorted(is_held, reverse=True)
+    held = [(remedy.keeps_tuned, remedy.keeps_forward, remedy.name) for remedy in remedies if remedy.worst <= HELD]
+    assert held == sorted(held, key=lambda one: one[:2], reverse=True) and held[0][2] == "learning-rates"
+    assert {one[:2] for one in held} >= {(True, True), (True, False)}
+    left = [round(math.log(remedy.worst), 2) for remedy in remedies if remedy.worst > HELD]
+    assert left == sorted(left)
+
+
+def test_small_roles_count_together() -> None:
+    """Biases and norms, each below what matters, are in the update of everything: as full predictions have it."""
+    advice = advise(scheme="su-adam", optimizer="adamw", from_layers=4, layers=16, d_model=1024, num_tokens=4)
+    nothing = named(advice, "nothing")
+    before, after = (
+        sum(
+            value * advice.deep.d_model ** -unit_power("adamw", role)
+            for role, value in network.theory("adamw").roles.items()
+        )
+        for network in (advice.shallow, advice.deep)
+    )
+    assert nothing.leaves[ALL] == pytest.approx(after / before, rel=0.01)
+    assert nothing.leaves[ALL] > advice.factors["update"]
+    many = replace(nothing, leaves={"v": 1.0, "bias": 9.0, ALL: 1.4}, matters=["v"])
+    assert (many.worst_role, many.worst) == (ALL, 1.4)
+
+
+def test_a_role_that_vanishes_gets_no_rate_beyond_bounds() -> None:
+    """Queries of a cross-attention, whose keys become alike in a deep Post-LN encoder."""
+    advice = advise(
+        scheme="post-ln",
+        optimizer="adamw",
+        from_layers=(2, 2),
+        layers=(8, 8),
+        d_model=512,
+        arch="encoder-decoder",
+        num_tokens=4,
+    )
+    assert advice.factors["cross_q"] < 0.5
+    rates = named(advice, "learning-rates").rates
+    assert rates["cross_q"] == 1 and rates["v"] < 1
+
+
+def test_nothing_is_needed_where_nothing_moves() -> None:
+    advice = advise(scheme="completep", optimizer="adam", from_layers=24, layers=48, d_model=1024, num_tokens=4)
+    assert advice.remedies[0].name == "nothing"
+
+
+def test_a_law_of_the_layer_s_index_goes_on_in_the_deeper_model() -> None:
+    advice = advise(recipe="torchtitan", optimizer="adamw", from_layers=2, layers=4, d_model=64)
+    lines = advice.code(named(advice, "depth-mup"))
+    names = pasted(lines)
+    assert names["STD"]["out"] == [pytest.approx(0.02 / math.sqrt(2 * layer), rel=1e-3) for layer in (1, 2, 3, 4)]
+
+
+def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
+    advice = advise(
+        scheme="deepnorm", optimizer="adam", from_layers=(2, 2), layers=(4, 6), d_model=64, arch="encoder-decoder"
+    )
+    remedy = named(advice, "residual-weight")
+    names = pasted(advice.code(remedy))
+    for side, sublayers in remedy.config.sides:
+        assert names["RESIDUAL_WEIGHT"][side] == pytest.approx(sublayers[0].residual_weight, rel=1e-4)
+        assert names["STD"][side]["fc2"] == pytest.approx(remedy.config.std(sublayers[-1], "fc2"), rel=1e-3)
+    assert names["residual"](1.0, 0.0, "decoder") == names["RESIDUAL_WEIGHT"]["decoder"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> None:
+    """With the numbers of ``rule`` at both depths, and DeepNet's own member by its name."""
+    question = {"arch": "encoder-decoder", "num_tokens": 4, "d_model": 512, "optimizer": optimizer}
+    advice = advise(scheme="post-ln", from_layers=(4, 4), layers=(8, 6), **question)
+    name = "residual-weight" if optimizer == "adamw" else "deepnorm"
+    rule = solve_rule("post", optimizer, "encoder-decoder", None if optimizer == "adamw" else "deepnet")
+    remedy = named(advice, f"{name} at both depths")
+    for config, (n, m) in ((remedy.tuned, (4, 4)), (remedy.config, (8, 6))):
+        numbers = evaluate(rule, N=n, M=m)
+        for side, sublayers in config.sides:
+            gains = numbers[side].init_gain
+            assert gains is not None
+            for sublayer in sublayers:
+                assert sublayer.residual_weight == pytest.approx(numbers[side].residual_weight)
+                assert sublayer.gains == pytest.approx({role: gains[role] for role in sublayer.gains})
+    if optimizer == "adamw":
+        assert remedy.worst < named(advice, "deepnorm").worst
+        assert any("residual-weight is derived for adamw" in remark for remark in advice.remarks)
+    assert any("no source prints" in remark and "su-adam" in remark for remark in advice.remarks)
+    lines = [line for remedy in advice.remedies for line in remedy.changes]
+    assert not [line for line in lines if "cross" in line and "of the encoder" in line]
+
+
+def test_at_both_depths_nothing_is_left_of_the_scheme_s_own_numbers() -> None:
+    """Which lowering gives T-Fixup's decoder by its name."""
+    question = {"arch": "encoder-decoder", "num_tokens": 3, "d_model": 64, "optimizer": "adamw"}
+    advice = advise(scheme="t-fixup", from_layers=(2, 2), layers=(4, 6), **question)
+    remedy = named(advice, "branch-weight at both depths")
+    for config in (remedy.tuned, remedy.config):
+        assert {gain for _, side in config.sides for sublayer in side for gain in sublayer.gains.values()} == {1.0}
+    for each in advice.remedies:
+        compile("\n".join(advice.code(each)), "pasted", "exec")
+
+
+def test_measured_leaves_are_those_that_are_promised() -> None:
+    """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
+    advice = advise(recipe="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=8)
+    for name in ("learning-rates", "completep at both depths"):
+        remedy = named(advice, name)
+        measured = advice.measure(remedy, range(8))
+        assert measured.keys() == set(remedy.matters)
+        for role, interval in measured.items():
+            near = 3 * (interval.standard_error or 0.0) + 0.05  # of order L/d = 0.12 beside chance
+            assert abs(interval.mean - remedy.leaves[role]) < near, (name, role)
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama, grouped heads", "Qwen3", "BERT", "ViT", "T5", "torch, pre-norm"])
+def test_the_code_knows_every_matrix_of_a_published_model(name: str) -> None:
+    """As clients' own table of names has it; every parameter is in one group."""
+    client = CLIENTS[name]
+    model, _ = client.build(2, 64, 4)
+    arch = {"arch": "encoder-decoder"} if name == "T5" else {}
+    layers: Any = ((2, 2), (4, 4)) if arch else (2, 4)
+    question = {"scheme": "pre-ln", "activation": client.recipe.activation, "num_tokens": 4, **arch}
+    advice = advise(optimizer="adamw", from_layers=layers[0], layers=layers[1], d_model=64, **question)
+    code = pasted(advice.code(advice.remedies[0]))
+    for parameter, _ in model.named_parameters():
+        roles = roles_of(client, model, parameter)
+        if roles[0] in BRANCH_ROLES:
+            stacked = {3: "qkv", 1: roles[0]}[len(roles)]
+            assert code["role_of"](parameter) == stacked, parameter
+    groups = code["param_groups"](model, lr=1.0)
+    listed = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(listed) == sorted(id(parameter) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["GPT-2", pytest.param("Llama", marks=SLOW)])
+def test_a_published_model_made_deeper_moves_as_promised(name: str) -> None:
+    """As Hugging Face builds and initialises it at two depths, tokens and all; the learning rates are the code's."""
+    client, sizes = CLIENTS[name], {"d_model": D, "num_heads": D // HEAD_SIZE}
+    cases = [Case(client=client, init=client.inits[0], num_layers=layers, d_model=D) for layers in (2, 8)]
+    advice = compared(cases[0].network, cases[1].network, "adam")
+    remedy = named(advice, "learning-rates")
+    code = pasted(advice.code(remedy))
+    model, _ = client.build(8, *sizes.values())
+    rates = {
+        code["role_of"](parameter): group["lr"]
+        for group in code["param_groups"](model, lr=1.0)
+        for members in [{id(one) for one in group["params"]}]
+        for parameter, weight in model.named_parameters()
+        if id(weight) in members
+    }
+    few, many = ([updates(case, seed) for seed in range(24)] for case in cases)
+    for role in {"out", "fc1", "fc2"} & set(remedy.matters):
+        before, after = (estimate([network[f"adam/{role}"] for network in of], LEVEL) for of in (few, many))
+        factor = ratio(after, before, LEVEL)
+        assert factor.low is not None and factor.high is not None
+        assert factor.low * rates[role] < remedy.leaves[role] < factor.high * rates[role], (role, factor)
+        assert remedy.leaves[role] == pytest.approx(1)
+        assert factor.low > HELD, "it grows by itself"
+
+
+def test_completep_s_and_depth_mup_s_epsilon_are_derived() -> None:
+    """As published: divided by the ratio of the depths, and by its root."""
+    for scheme, published in (("completep", 1 / 4), ("depth-mup", 1 / 2)):
+        advice = advise(scheme=scheme, optimizer="adamw", from_layers=6, layers=24, d_model=1024, num_tokens=4)
+        eps = named(advice, "nothing").eps
+        assert {role: eps[role] for role in BRANCH_ROLES if role in eps} == pytest.approx(
+            dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), published), rel=0.1
+        )
+
+
+QUESTION = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]
+
+
+def test_the_command_says_and_writes_what_the_function_does() -> None:
+    found = document(*QUESTION)
+    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=4)
+    assert {row["role"]: row["factor"] for row in found["as_it_is"]} == pytest.approx(dict(advice.factors))
+    assert [one["name"] for one in found["remedies"]] == [remedy.name for remedy in advice.remedies]
+    for remedy in found["remedies"]:
+        assert {"changes", "leaves", "training_record", "code"} <= remedy.keys()
+        compile(remedy["code"], "pasted", "exec")
+    best = told(*QUESTION, "--code", "best")
+    assert best.rstrip("\n") == found["remedies"][0]["code"]
+    text = told(*QUESTION)
+    assert found["remedies"][0]["name"] in text and len(text.splitlines()) < 50
+
+
+def test_vectors_do_not_decay_and_matrices_decay_as_before() -> None:
+    advice = asked("adamw", **GPT)
+    code = pasted(advice.code(named(advice, "depth-mup")))
+    model = Model(2, nn.LayerNorm, is_gated=False, is_post=False)
+    for group in code["param_groups"](model, lr=1.0, weight_decay=0.1):
+        for parameter in group["params"]:
+            decay = group["lr"] * group["weight_decay"]
+            assert decay == pytest.approx(0.1 if parameter.ndim > 1 else 0.0)
+
+
+def test_the_code_says_what_the_tuned_model_is_where_it_changes_too() -> None:
+    advice = asked("adamw", **GPT)
+    remedy = named(advice, "depth-mup at both depths")
+    title, says, *lines = advice.code(remedy)
+    first = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+    names = pasted([line.removeprefix("# ") for line in lines[:first]])
+    assert "2 layers" in title and "changes the tuned model" in says
+    assert names["BRANCH_WEIGHT"] == remedy.tuned.encoder[0].branch_weight == 2 * pasted(lines)["BRANCH_WEIGHT"]
+
+
+# ---------------------------------------------------------------- other people's names
+
+
+def of_deepnorm() -> dict[str, Any]:
+    advice = advise(
+        scheme="deepnorm", arch="encoder", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=HEADS
+    )
+    (nothing,) = (remedy for remedy in advice.remedies if remedy.name == "nothing")
+    return pasted(advice.code(nothing))
+
+
+def test_packed_queries_keys_and_values_get_their_own_deviations() -> None:
+    """DeepNorm scales v and not q and k; torch's encoder has the three in one matrix."""
+    names, layer = of_deepnorm(), nn.TransformerEncoderLayer(D, HEADS, 4 * D)
+    names["initialise"](layer)
+    stds = names["STD"]
+    assert stds["v"] < stds["q"]
+    for role, part in zip("qkv", layer.self_attn.in_proj_weight.chunk(3), strict=True):
+        assert float(part.detach().std()) == pytest.approx(stds[role], rel=0.05)
+
+
+def test_packed_cross_attention_gets_its_own_deviations() -> None:
+    """T5's start, whose queries are smaller than keys and values, in torch's encoder-decoder; its rates, too."""
+    advice = advise(recipe="t5", optimizer="adafactor", from_layers=(2, 2), layers=(4, 4), d_model=D, num_heads=HEADS)
+    names, model = pasted(advice.code(advice.remedies[0])), nn.Transformer(D, HEADS, 2, 2, 4 * D, batch_first=True)
+    names["initialise"](model)
+    stds = names["STD"]["decoder"]
+    assert stds["cross_q"] < stds["cross_v"]
+    packed = model.get_parameter("decoder.layers.0.multihead_attn.in_proj_weight")
+    for role, part in zip("qkv", packed.chunk(3), strict=True):
+        assert float(part.detach().std()) == pytest.approx(stds[f"cross_{role}"], rel=0.05)
+    roles = {
+        name: names["role_of"](f"decoder.layers.0.multihead_attn.{name}")
+        for name in ("in_proj_weight", "out_proj.weight")
+    }
+    assert list(roles.values()) == ["cross_qkv", "cross_out"]
+
+
+def test_names_that_the_code_does_not_know_are_said() -> None:
+    names = of_deepnorm()
+    with pytest.raises(ValueError, match="no parameter has the role fc1, fc2, k, out, q, v: put your names into NAMES"):
+        names["initialise"](nn.ModuleDict({"network": nn.Linear(D, D), "worker": nn.Linear(D, D)}))
+    known = {
+        "blocks.0.attn.proj.weight": "out",
+        "blocks.0.norm1.weight": "norm_gain",
+        "transformer.ln_f.bias": "final_norm",
+    }
+    known |= dict.fromkeys(("network.0.weight", "two.weight", "switch.weight", "window_table"))
+    assert {name: names["role_of"](name) for name in known} == known
+
+
+def test_what_is_held_needs_nothing() -> None:
+    """And starting nearly as the identity is no reason to change it."""
+    advice = advise(scheme="su-adam", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
+    assert advice.remedies[0].name == "nothing"
+
+
+def test_a_branch_that_starts_at_zero_has_advice() -> None:
+    advice = advise(scheme="fixup", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
+    assert advice.factors["update"] == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--scheme gpt2 --optimizer adamw --from-layers 4 --layers 4 --width 64", "equal depths"),
+        ("--recipe t5 --optimizer adamw --from-layers 2 --layers 4 --width 64", "made for adafactor"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --heads 7", "--heads 7"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4,8 --width 64", "--layers N is wanted"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --sublayers 4 --width 64", "--sublayers is no option"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --decoder-layers 2", "encoder-decoder"),
+        ("--scheme rezero --optimizer adamw --from-layers 2 --layers 4 --width 64", "leaves the branch matrices"),
+        (
+            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --tokens 4 --code it",
+            "no remedy here",
+        ),
+        (
+            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --code best --json",
+            "do not go together",
+        ),
+    ],
+)
+def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:
+    assert says in refusal("advise", *more.split())

@@ -1,0 +1,95 @@
+"""The audit finds each fault of the gallery and names it, under any names, and is silent on the twin without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from depthlaw.auditing.audit import audit
+from depthlaw.auditing.inputs import guess
+from tests.depthlaw.auditing.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
+from tests.depthlaw.auditing.score import accused, missed
+from tests.depthlaw.auditing.transformer import renamed
+
+BY_NAME = {planted.name: planted for planted in PLANTED}
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
+    assert not missed(planted)
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=lambda twin: twin.name)
+def test_a_right_model_is_not_accused(twin: Twin) -> None:
+    assert not accused(twin)
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_names_of_classes_and_parameters_do_not_matter(name: str) -> None:
+    assert not missed(BY_NAME[name], is_renamed=True)
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_renamed_model_computes_the_same_and_has_no_name_left(name: str) -> None:
+    outputs = []
+    for build in (BY_NAME[name].build, renamed(BY_NAME[name].build)):
+        torch.manual_seed(3)
+        module = build(2)
+        inputs = guess(module)
+        outputs.append(inputs.call(module))
+    assert torch.equal(*outputs)
+    assert all(
+        part[0] in "mp" and part[1:].isdigit() for key in dict(module.named_parameters()) for part in key.split(".")
+    )
+    assert all(type(part).__name__.startswith("Block") for part in module.modules())
+
+
+def test_a_twin_in_the_place_of_a_fault_is_a_miss() -> None:
+    """The gallery can be failed: what is not there is not said to be found."""
+    for planted in (BY_NAME["n-for-2n"], BY_NAME["norm-left-out-of-one-layer"], BY_NAME["olmo-core-buffer-lost"]):
+        assert "found is: nothing" in missed(replace(planted, build=planted.twin.build))
+
+
+@pytest.mark.parametrize("name", ["encoder-constants-of-one-stack", "decoder-2m-for-3m"])
+def test_the_weight_of_an_encoder_alone_is_called_that(name: str) -> None:
+    planted = BY_NAME[name]
+    faults = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, measures=False).faults
+    assert [fault.what for fault in faults] == [
+        "The residual weight is that of an encoder alone, and this is an encoder-decoder."
+    ]
+
+
+def test_each_mistake_is_planted_once() -> None:
+    assert len(BY_NAME) == len(PLANTED) >= 40
+    assert len({planted.says for planted in PLANTED}) == len(PLANTED)
+    assert len(set(RENAMED)) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_fault_learns(planted: Planted) -> None:
+    """Nothing fails in a forward and a backward pass: it takes a look to see what is wrong."""
+    module = planted.build(4)
+    inputs = guess(module)
+    inputs.call(module).sum().backward()
+    assert any(parameter.grad is not None for parameter in module.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("twin", TWINS.values(), ids=lambda twin: twin.name)
+def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
+    """But for torchtitan's, whose scaled up matrix is a fault by any other claim than its own."""
+    found = audit(twin.build, twin.layers, measures=False).faults
+    assert [fault.role for fault in found] == (["fc3"] if twin.recipe == "torchtitan" else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf-gpt2-c-proj", "alpha-exponent", "torchscale-1.15"])
+def test_a_fault_says_what_it_comes_to(name: str) -> None:
+    planted = BY_NAME[name]
+    answer = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, recipe=planted.twin.recipe)
+    assert all(" at 1,000, predicted" in fault.why for fault in answer.faults)
+    assert all(isinstance(depth.built.module, nn.Module) for depth in answer.depths)

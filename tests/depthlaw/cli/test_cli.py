@@ -1,0 +1,196 @@
+"""The command line as other programs meet it: the shapes of its documents, and tables in every form."""
+
+import csv
+import io
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sympy as sp
+
+from depthlaw.cli.tables import SHOWN_OPTIMIZERS
+from depthlaw.recipes.catalogue import RECIPES
+from depthlaw.system.files import as_text, write_atomically
+from depthlaw.theory.schemes import SCHEMES
+from depthlaw.theory.symbols import L, l
+from tests import command
+from tests.command import options, told
+
+LETTERS = {"N": sp.Symbol("N"), "M": sp.Symbol("M")}
+PLACES = ("pre", "heads", "inner", "branch", "post", "final")
+document = cache(command.document)
+pytestmark = pytest.mark.usefixtures("quickly")
+
+
+# --- rule
+
+
+@cache
+def rule(norm: str, optimizer: str, arch: str, layers: int, *more: str) -> dict[str, Any]:
+    return command.document("rule", *options(norm=norm, optimizer=optimizer, arch=arch, layers=layers), *more)
+
+
+def test_rule_document() -> None:
+    """Of few layers, which cost little and are as telling."""
+    found = rule("post", "adam", "encoder", 4)
+    wanted = "residual_weight branch_weight init_gain lr_multiplier formula update_order relative_update_order"
+    assert {*wanted.split(), "alternatives", "why"} <= set(found)
+    assert set(found["init_gain"]) == set(found["lr_multiplier"]) == {"q", "k", "v", "out", "fc1", "fc2"}
+    assert found["init_gain"]["q"] == found["init_gain"]["k"] == 1
+    formula = sp.sympify(found["formula"]["residual_weight"], locals=LETTERS)
+    assert found["residual_weight"] == pytest.approx(float(formula.subs(LETTERS["N"], 4)))
+    assert all(line["is_flat"] is not None for line in found["mean_field"])
+
+
+def test_rule_by_side() -> None:
+    side = rule("Post", "SGD", "Encoder-Decoder", 18, "--decoder-layers", "6", "--select", "DeepNet")
+    assert side["decoder"]["residual_weight"] == pytest.approx(18**0.25)
+    assert side["decoder"]["init_gain"]["cross_v"] == pytest.approx(72**-0.25)
+    assert side["encoder"]["residual_weight"] == pytest.approx((18**4 * 6 / 27) ** (1 / 16))
+
+
+def test_rule_says_where_its_argument_fails() -> None:
+    """Under lamb no gain matters; under sgd a gain other than the printed one is flat; and where squared branches sum
+    to too much, its own assumption fails."""
+    invariant = rule("sub", "lamb", "encoder", 4)
+    assert invariant["init_gain"] is None
+    assert any("invariant" in line for line in invariant["why"])
+    relu = rule("sub", "sgd", "encoder", 4)["mean_field"][0]
+    assert relu["is_flat"] is False
+    assert sp.sympify(relu["order"]["power"]) == 1 / (sp.pi - 1)
+    assert sp.simplify(sp.sympify(relu["flat_gain"], locals=LETTERS) - (2 * LETTERS["N"]) ** (1 / (2 * sp.pi - 2))) == 0
+    post = rule("post", "adam", "encoder-decoder", 6, "--decoder-layers", "6")
+    assert any("squared branches sum to" in line for line in post["encoder"]["warnings"])
+    assert any(line.startswith("WARNING, encoder") for line in post["why"])
+    assert not post["decoder"]["warnings"]
+
+
+# --- schemes
+
+
+def test_schemes_are_those_of_theory() -> None:
+    listed = {one["name"]: one for one in document("schemes")["schemes"]}
+    assert set(listed) == set(SCHEMES)
+    for name, one in listed.items():
+        stack, laws = SCHEMES[name].stack, {law: one[law] for law in ("branch_weight", "input_scale")}
+        laws |= {"gain_in": one["gains"]["fc1"], "gain_out": one["gains"]["out"]}
+        if stack.residual_weight is not None:
+            laws["residual_weight"] = one["residual_weight"]
+        assert [law for law, text in laws.items() if sp.sympify(text, {"L": L, "l": l}) != getattr(stack, law)] == []
+        assert {place for place in PLACES if getattr(stack.placement, place)} == set(one["norms"]), name
+        assert one["source"] == SCHEMES[name].source
+    assert document("schemes", "DeepNorm")["schemes"] == [listed["deepnorm"]]
+    assert listed["ln-scaling"]["form"] == "x_l = x + W2 phi(W1 c norm(x))"
+
+
+def test_schemes_for_people_fit_a_terminal() -> None:
+    shown = told("schemes", COLUMNS="80")
+    assert max(map(len, shown.splitlines())) <= 80 and all(f" {name} " in shown for name in (*SCHEMES, *RECIPES))
+    assert "the classic post-norm encoder" in shown
+    for name, kind in (("normformer", "scheme"), ("llama-3", "recipe")):
+        *lines, last = told("schemes", name, COLUMNS="80").splitlines()
+        assert max(map(len, lines)) <= 80 and f"predict --{kind} {name} " in last
+        assert ("in an attention behind the branch" in "\n".join(lines)) == (name == "normformer")
+
+
+# --- predict
+
+
+def predicted(line: str) -> dict[str, Any]:
+    return document("predict", *line.split())
+
+
+def test_predict_document() -> None:
+    sgd = predicted("--scheme pre-ln --optimizer sgd --sublayers 4,8")
+    assert [row["num_sublayers"] for row in sgd["rows"]] == [4, 8]
+    for row in sgd["rows"]:
+        assert row["update"] == pytest.approx(sum(1 / (1 + k / 2) for k in range(1, row["num_sublayers"] + 1)))
+        assert row["roles"]["fc1"] + row["roles"]["fc2"] == pytest.approx(row["update"])
+    order = sgd["leading_order"]
+    assert (order["coefficient"], order["power"], order["log_power"]) == ("2", "0", "1")
+    assert {"loglog_power", "shown_by"} <= set(order)
+
+
+def test_predict_what_is_no_number_of_its_own() -> None:
+    """What overflows is null beside its logarithm, and what vanishes is 0 beside the branch weights that move."""
+    overflow = predicted("--scheme post-ln --optimizer sgd --activation gelu --sublayers 1000000000")
+    assert overflow["rows"][0]["update"] is None
+    assert overflow["rows"][0]["log10_update"] > 1e6
+    assert overflow["leading_order"]["power"] == "oo"
+    none = predicted("--scheme rezero --optimizer adam --sublayers 12")
+    assert none["rows"][0]["update"] == 0
+    assert none["rows"][0]["roles"]["branch_weight"] > 0
+    assert (none["leading_order"]["coefficient"], none["leading_order"]["power"]) == ("0", None)
+
+
+def test_predict_of_gains_and_schemes_of_ones_own_is_that_of_the_named_one(tmp_path: Path) -> None:
+    file = tmp_path / "gains.txt"
+    file.write_text("1 1\n1, 1\n", encoding="utf-8")
+    pre_ln = "--scheme pre-ln --optimizer sgd --sublayers 4"
+    listed = predicted(f"{pre_ln} --w @{file}")
+    assert listed["rows"][0]["update"] == pytest.approx(predicted(pre_ln)["rows"][0]["update"])
+    assert listed["leading_order"] is None
+    own = predicted(
+        "--norm post --residual-weight 1,1/4 --gain 0.7071067811865476,-0.25 --optimizer sgd --sublayers 24"
+    )
+    named = predicted("--scheme deepnorm --optimizer sgd --sublayers 24")
+    assert own["rows"][0]["update"] == pytest.approx(named["rows"][0]["update"])
+
+
+# --- tables
+
+
+def test_tables_document() -> None:
+    tables = {table["id"]: table["rows"] for table in document("tables")["tables"]}
+    assert set(tables) == {"su-optimizers", "su-prenorm", "deepnet", "magneto-gamma", "bounds", "cross"}
+    assert set(tables["su-optimizers"][0]) == {"optimizer", "update", "loss_change", "alpha", "lambda"}
+    columns = ("coefficient", "power", "log_power", "loglog_power")
+    for cell in {row[column] for row in tables["cross"] for column in columns} - {None}:
+        assert sp.sympify(cell, locals=LETTERS).is_number
+
+
+@pytest.mark.parametrize("only", ["deepnet", "cross"])
+def test_tables_as_csv_say_what_the_document_says(only: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(told("tables", "--csv", "--only", only))))
+    (table,) = document("tables", "--only", only)["tables"]
+    assert rows == [{name: cell or "" for name, cell in row.items()} for row in table["rows"]]
+
+
+def test_tables_as_markdown_and_latex() -> None:
+    lines = told("tables", "--markdown", "--only", "deepnet").splitlines()
+    assert sum(line.startswith("|") for line in lines) == 6
+    typeset = told("tables", "--latex", "--only", "deepnet")
+    assert typeset.count(r"\begin{tabular}") == typeset.count(r"\end{tabular}") == 1
+    assert typeset.count(r"\\") == 5
+
+
+def test_the_cross_table_breaks_no_name_and_no_power() -> None:
+    """At 80 columns; a cell breaks between its factors alone."""
+    shown = told("tables", "--only", "cross", "--activation", "gelu", COLUMNS="80")
+    assert max(map(len, shown.splitlines())) <= 80
+    first = [line.split()[0] for line in shown.splitlines() if re.match(r" [a-z]", line)]
+    assert first == ["scheme", *SCHEMES]
+    (table,) = document("tables", "--only", "cross")["tables"]
+    rows = [row for row in table["rows"] if row["activation"] == "gelu" and row["norm_kind"] == "layernorm"]
+    cells = [row["approximate"] or "" for row in rows if row["optimizer"] in SHOWN_OPTIMIZERS]
+    for power in {part for cell in cells for part in re.findall(r"N\^\S+|\(log N\)\^\S+", cell)}:
+        assert power in shown
+
+
+# --- the pieces
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file.json"
+    write_atomically(target, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(target, "new \udcff")
+    assert target.read_text(encoding="utf-8") == "old"
+    assert [path.name for path in target.parent.iterdir()] == ["file.json"]
+
+
+def test_json_is_strict() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        as_text({"update": float("inf")})

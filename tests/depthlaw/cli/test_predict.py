@@ -1,0 +1,287 @@
+"""``depthlaw predict --attention``: its document, that every option counts, what people read, and its figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from functools import cache
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from depthlaw.cli.predict import MOST_TOKENS, NO_ORDER
+from depthlaw.network import kernel as kernel_network
+from depthlaw.network import predicted_rows
+from depthlaw.network.lower import lower_transformer
+from depthlaw.paper_checks.pages import plots
+from depthlaw.paper_checks.pages.drawing import Drawing, save
+from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
+from depthlaw.sims.optim import NORMALISATION
+from depthlaw.theory.kernel import setting
+from depthlaw.theory.kernel.predict import Inputs, predict_kernel
+from tests.command import depthlaw, document, told
+
+pytestmark = pytest.mark.usefixtures("kernel_once")
+ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
+SEVERAL = "--scheme deepnorm --optimizer adam --sublayers 2,4,8 --attention --tokens 3"
+IN_LAYERS = "--scheme deepnorm --optimizer adam --layers 1,4 --attention --tokens 3"
+BOTH_SIDES = (
+    "--scheme pre-ln --optimizer lamb --arch encoder-decoder --layers 1,2 --decoder-layers 1,1 --attention --tokens 2"
+)
+
+
+def printed(options: str, columns: int = 80) -> str:
+    return told("predict", *options.split(), COLUMNS=str(columns))
+
+
+def answer_anew(options: str) -> dict[str, Any]:
+    return document("predict", *options.split())
+
+
+answer = cache(answer_anew)
+"""For what only reads it, from the code as it is."""
+
+
+# ---------------------------------------------------------------- the document
+
+
+def test_shape() -> None:
+    found = answer(SEVERAL)
+    keys = "schema_version scheme optimizer activation norm_kind network unit rows leading_order exponents "
+    assert set(found) == {*(keys + "is_power_law lr_multiplier role_units shares holds").split()}
+    assert found["leading_order"] == NO_ORDER
+    order = answer("--scheme pre-ln --optimizer sgd --sublayers 2 --activation gelu")["leading_order"]
+    assert set(NO_ORDER) <= set(order), "the keys of an order that is there"
+    for row in found["rows"]:
+        assert set(row) == {"num_sublayers", "update", "log10_update", "roles", "error"}
+        assert set(row["roles"]) == {*BRANCH_ROLES[:4], "fc1", "fc2", *OTHER_ROLES} - {"branch_weight", "layer_scale"}
+        assert set(row["error"]) == {"update", *row["roles"]}
+        assert math.log10(row["update"]) == pytest.approx(row["log10_update"])
+    assert found["unit"] == NORMALISATION["adam"]._asdict()
+    assert MOST_TOKENS == setting.MOST_TOKENS, "the command's limit is that of theory"
+
+
+@pytest.mark.parametrize(("options", "effort"), [(SEVERAL, 1 / 4), (f"{SEVERAL} --precise", 1.0)])
+def test_rows(options: str, effort: float) -> None:
+    """Those of the kernel rung, number for number; with --precise those of its usual points."""
+    for row in answer(options)["rows"]:
+        config = lower_transformer("deepnorm", "adam", row["num_sublayers"], 64)
+        asked = kernel_network.as_transformer(config, head_size=None)
+        found = predict_kernel(asked, Inputs(num_tokens=3), ["adam"], effort=effort)["adam"]
+        assert (row["update"], row["roles"], row["error"]) == (found.update, found.roles, found.error)
+
+
+def test_fewer_points_are_within_the_stated_error() -> None:
+    """A t of 3 degrees of freedom is below 13 with 99.9 %."""
+    for few, many in zip(answer(SEVERAL)["rows"], answer(f"{SEVERAL} --precise")["rows"], strict=True):
+        assert few["error"]["update"] < 0.01
+        assert few["update"] == pytest.approx(many["update"], rel=13 * few["error"]["update"])
+
+
+def test_exponents() -> None:
+    """Slopes of the logarithms; the learning rates undo what the depth does."""
+    found = answer(SEVERAL)
+    lengths = np.log([row["num_sublayers"] for row in found["rows"]])
+    for name, exponent in found["exponents"].items():
+        values = [row["update"] if name == "update" else row["roles"][name] for row in found["rows"]]
+        slope, _ = np.polyfit(lengths, np.log(values), 1)
+        assert exponent == pytest.approx(slope, abs=1e-12)
+    assert list(found["lr_multiplier"]) == list(found["rows"][0]["roles"])
+    for role, factors in found["lr_multiplier"].items():
+        kept = [row["roles"][role] * factor for row, factor in zip(found["rows"], factors, strict=True)]
+        assert kept == pytest.approx([found["rows"][0]["roles"][role]] * 3)
+
+
+def test_both_sides() -> None:
+    for row, depths in zip(answer(BOTH_SIDES)["rows"], [(5, 1, 1), (7, 2, 1)], strict=True):
+        assert (row["num_sublayers"], row["num_layers"], row["num_decoder_layers"]) == depths
+        assert {"cross_q", "cross_out"} <= set(row["roles"])
+        for role in ("update", *row["roles"]):
+            parts = [own[role] for own in row["sides"].values() if role in own]
+            assert sum(parts) == pytest.approx(row["update"] if role == "update" else row["roles"][role])
+        assert "cross_q" not in row["sides"]["encoder"] and "head" not in row["sides"]["encoder"]
+    assert "encoder update" in depthlaw("predict", *BOTH_SIDES.split(), "--roles").stdout
+
+
+def test_a_terminal_sees_progress_and_standard_output_the_document_alone() -> None:
+    asked = ["predict", *SEVERAL.split(), "--width", "40", "--json"]  # not asked before, so there is something to do
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.command.TextIOWrapper", type("Terminal", (TextIOWrapper,), {"isatty": lambda _: True}))
+        seen = depthlaw(*asked, TERM="xterm", COLUMNS="80")
+    assert json.loads(seen.stdout) == json.loads(told(*asked))
+    assert "predicting" in seen.stderr
+    assert re.search(r"\d+ ?%", seen.stderr)
+
+
+# ---------------------------------------------------------------- every option counts
+
+COUNTING = (
+    *("--tokens 4", "--batch 2", "--causal", "--correlation 0.5", "--ffn-ratio 2", "--width 8 --heads 2"),
+    *("--readout sum", "--loss ce", "--loss ce --classes 3", "--activation gelu", "--norm-kind rmsnorm"),
+    *("--w 1,2,1", "--v 2,1,1", "--optimizer adam", "--scheme post-ln", "--sublayers 4"),
+)
+SAME = {
+    ONE: f"{ONE.replace('--tokens 3', '')} --tokens 3 --batch 1 --correlation 0 --ffn-ratio 4 --readout last "
+    "--loss logit --arch encoder --width 32",
+    f"{ONE} --causal": f"{ONE} --arch decoder",
+    ONE.replace("--sublayers 2", "--sublayers 4"): ONE.replace("--sublayers 2", "--layers 2"),
+    f"{ONE} --width 8 --heads 2": f"{ONE} --width 16 --heads 4",
+    "--scheme pre-ln --optimizer sgd --sublayers 2 --attention": "--scheme pre-ln --optimizer sgd --sublayers 2 "
+    "--attention --tokens 16",
+    "--scheme Post-LN --optimizer AdamW --activation GELU --norm-kind RMSNorm --sublayers 4": "--scheme post-ln "
+    "--optimizer adamw --activation gelu --norm-kind rmsnorm --sublayers 4",
+}
+
+
+def test_every_option_counts() -> None:
+    two_attentions = ONE.replace("--sublayers 2", "--sublayers 3")  # in one, the last token sees all others anyway
+    found = [answer(f"{two_attentions} {option}")["rows"] for option in ("", *COUNTING)]
+    for index, rows in enumerate(found):
+        assert rows not in found[:index]
+
+
+@pytest.mark.parametrize("options", SAME)
+def test_the_same_asked_in_other_words(options: str) -> None:
+    assert answer(options)["rows"] == answer(SAME[options])["rows"]
+
+
+def test_what_is_0_or_of_one_depth_has_no_exponent_and_no_multiplier() -> None:
+    alone = answer(ONE)
+    assert set(alone["exponents"].values()) == {None} and alone["lr_multiplier"] == {}
+    found = answer("--scheme rezero --optimizer sgd --sublayers 2,4 --attention --tokens 2")
+    assert found["exponents"]["update"] is found["exponents"]["q"] is None
+    assert found["exponents"]["branch_weight"] is not None
+    assert found["lr_multiplier"]["q"] == [None, None]
+    twice = [{"num_sublayers": 4, "update": 1.0, "roles": {}}] * 2
+    assert predicted_rows.exponents(twice) == {"update": None}
+
+
+def test_shares_are_of_the_update_at_that_width() -> None:
+    found = answer(f"{SEVERAL} --width 8")
+    for role, values in found["shares"].items():
+        for row, share in zip(found["rows"], values, strict=True):
+            assert share * row["update"] * 8 ** found["role_units"][role] == pytest.approx(row["roles"][role])
+    assert found["role_units"]["bias"] == 1
+    assert answer(SEVERAL)["shares"] == {}
+
+
+# ---------------------------------------------------------------- what people read
+
+READ = {
+    f"{ONE} --roles": ["one logit by", "Not in update: bias,", "Shown times d_model: bias, norm_gain, norm_bias"],
+    f"{SEVERAL} --width 8 --roles": ["share: of the role", "%", "lr ×", "Shown times d_model^0.5: head."],
+    f"{IN_LAYERS} --roles": ["N = 1", "N = 4"],
+    IN_LAYERS: ["layers", "│ 4 │ 8 │", "L: residual sublayers; N: layers.", "Exponent of the depth:"],
+    f"{BOTH_SIDES} --roles": ["encoder-decoder", "1-1", "2-1", "cross_out"],
+    "--scheme admin --optimizer sgd --sublayers 2 --attention --tokens 3 --loss ce": ["the loss by", "equal tokens"],
+}
+
+
+@pytest.mark.parametrize("options", READ)
+def test_people_read_in_80_columns(options: str) -> None:
+    found = printed(options)
+    assert max(map(len, found.splitlines())) <= 80
+    in_one_line = " ".join(found.split())
+    for words in READ[options]:
+        assert words in in_one_line
+    assert not re.search(r"nan|None|\binf\b", found)
+    assert ("Add --width D for each role's share" in in_one_line) == ("--roles" in options and "--width" not in options)
+
+
+@pytest.mark.parametrize(("columns", "num_tables"), [(60, 2), (120, 1)])
+def test_every_depth_is_shown_in_as_many_tables_as_are_needed(columns: int, num_tables: int) -> None:
+    shown = printed(f"{ONE.replace('--sublayers 2', '--sublayers 1,2,3,4,5,6')} --roles", columns)
+    assert re.findall(r"L = (\d+)", shown)[:6] == ["1", "2", "3", "4", "5", "6"]
+    assert shown.count("│ update ") == num_tables and max(map(len, shown.splitlines())) <= columns
+
+
+BENDING = "--norm post --gain 3 --optimizer sgd --activation tanh --sublayers 2,4,8,16 --attention --tokens 2 --roles"
+
+
+def test_what_is_no_power_law_is_said() -> None:
+    found, text = answer_anew(BENDING), printed(BENDING)
+    assert found["is_power_law"]["q"] is False
+    assert found["exponents"]["q"] is not None, "the document has both"
+    assert "bends" in text[text.index("exponent") :].partition("│ q ")[2].splitlines()[0]
+    assert f"{found['exponents']['q']:.3f}" not in text
+    assert "bends" not in printed(f"{SEVERAL} --roles")
+    two = answer("--scheme pre-ln --optimizer sgd --sublayers 2,16 --attention --tokens 2")
+    assert set(two["is_power_law"].values()) == {None}
+
+
+SHORT = {
+    "post-ln --optimizer adamw --activation gelu": "As L grows: 51.8536 * exp(0.0106 L)\n",
+    "pre-ln --optimizer sgd --activation gelu": "As L grows: 26.6407 * L**0.0720316\n",
+    "post-ln --optimizer sgd": "As L grows: 2/3 * L\n",
+}
+
+
+@pytest.mark.parametrize("options", SHORT)
+def test_an_order_is_short_and_in_the_document_in_full(options: str) -> None:
+    text = printed(f"--scheme {options} --sublayers 4,8")
+    assert SHORT[options] in text
+    cells = answer(f"--scheme {options} --sublayers 4,8")["leading_order"]
+    is_rounded = any(len(cells[name] or "") > 20 for name in ("coefficient", "power", "growth"))
+    assert ("Rounded: --json has it in full." in text) == is_rounded == ("gelu" in options)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Drawing] = []
+    monkeypatch.setattr(plots, "save", lambda drawing, path: (drawn.append(drawing), save(drawing, path)))
+    path = tmp_path / "it.svg"
+    for options in (f"{SEVERAL} --roles", "--scheme pre-ln --optimizer sgd --sublayers 4,8,1000000"):
+        assert f"Wrote {path}." in printed(f"{options} --plot {path}").replace("\n", "")
+        assert path.read_text(encoding="utf-8").startswith("<?xml")
+    by_role, whole = ({re.split("[ \n]", c.label)[0]: c.line for c in one.panels[0].curves} for one in drawn)
+    of_role = [row["roles"]["norm_gain"] for row in answer(SEVERAL)["rows"]]
+    assert [y for _, y in by_role["norm_gain"]] == pytest.approx([y / of_role[0] for y in of_role])
+    assert [y for _, y in whole["predicted"]] == [row["update"] for row in answer(options)["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "network"),
+    [
+        ("llama-3", "--width 64", {"arch": "decoder", "num_heads": 4, "d_model": 64}),
+        ("t5", "--width 64", {"arch": "encoder-decoder", "num_heads": 1, "d_model": 64}),
+        ("bert", "", {"arch": "encoder", "num_heads": 12, "d_model": 768}),
+    ],
+)
+def test_a_recipe_says_what_nobody_asked_for(name: str, options: str, network: dict[str, Any]) -> None:
+    """Its kind, its width, heads as wide as its own or nearly so, as many layers on either side."""
+    asked = f"predict --recipe {name} --optimizer muon+adamw --layers 1 --tokens 2 {options} --json"
+    found = json.loads(told(*asked.split()))
+    assert {field: found["network"].get(field) for field in network} == network
+    assert ("bias" in found["rows"][0]["roles"]) is (name == "bert")
+    assert found["left_out"].startswith("relative positions" if name == "t5" else "")
+
+
+def test_what_a_recipe_leaves_out_is_told() -> None:
+    shown = " ".join(
+        told(
+            *[
+                "predict",
+                "--recipe",
+                "gemma-2",
+                "--optimizer",
+                "adamw",
+                "--layers",
+                "1",
+                "--tokens",
+                "2",
+                "--width",
+                "64",
+            ]
+        ).split()
+    )
+    assert "Left out of gemma-2: the cap of 30 on the logits." in shown
+    asked = "predict --recipe olmo-2 --optimizer adamw --layers 1 --tokens 2 --width 64 --json"
+    without, with_eps = (json.loads(told(*f"{asked} {option}".split())) for option in ("", "--norm-eps 1e-3"))
+    assert with_eps["network"]["norm_eps"] == 1e-3 and "norm_eps" not in without["network"]
+    assert with_eps["rows"][0]["update"] < without["rows"][0]["update"] / 2

@@ -1,0 +1,86 @@
+"""Schemes of the blocks that people train, in the FFN-only stack: what the mean field predicts is what networks do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from depthlaw.network.block import Block
+from depthlaw.network.lower import lower_encoder_decoder, lower_ffn, lower_transformer
+from depthlaw.network.network import Network
+from depthlaw.sims.measure import Question, run
+from depthlaw.sims.model import Transformer
+from depthlaw.sims.stats import estimate, ratio_to_exact
+from depthlaw.sims.update import Task
+from depthlaw.theory.schemes import scheme
+
+NEW = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
+WIDTH, LENGTH, SEEDS = 128, 8, 64
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_updates_of_a_stack_are_those_of_networks(name: str) -> None:
+    """Each role under sgd and adam: 1 lies in the interval of the ratio, widened by L/d, its order at finite width."""
+    network = Network(scheme=scheme(name), num_sublayers=LENGTH, d_model=WIDTH, activation="gelu")
+    values: dict[str, list[float]] = {}
+    asked = Question(config=network.config("sgd"), task=Task(), optimizers=("sgd", "adam"), dtype="float32")
+    for batch in run(asked, range(SEEDS)):
+        for role, numbers in batch.values.items():
+            values.setdefault(role, []).extend(numbers)
+    for optimizer in ("sgd", "adam"):
+        predicted = network.theory(optimizer)
+        for role, number in {"update": predicted.update, **predicted.roles}.items():
+            ratio = ratio_to_exact(estimate(values[f"{optimizer}/{role}"], level=0.9999), number)
+            assert ratio.low is not None and ratio.high is not None
+            assert ratio.low - LENGTH / WIDTH < 1 < ratio.high + LENGTH / WIDTH, (optimizer, role)
+            assert ratio.high - ratio.low < 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "attention", "ffn"),
+    [
+        ("branch-ln", {"branch"}, {"branch"}),
+        ("keel", {"pre", "post"}, {"pre", "post"}),
+        ("hybrid-norm", {"q", "k", "v", "post"}, set()),
+        ("dyt", {"pre"}, {"pre"}),
+        ("residual", {"post"}, {"post"}),
+    ],
+)
+def test_norms_stand_where_the_source_has_them(name: str, attention: set[str], ffn: set[str]) -> None:
+    config = lower_transformer(name, "adam", 8, 16)
+    assert [config.places(one) for one in config.encoder[:2]] == [attention, ffn]
+    assert config.ends_in_norm is scheme(name).stack.placement.final
+    assert config.norm_kind == (scheme(name).stack.norm_function or "layernorm")
+
+
+def test_a_block_adds_norms_of_queries_and_keys_to_a_sublayers_own() -> None:
+    config = Block(has_qk_norm=True).on(lower_transformer("branch-ln", "adam", 2, 16))
+    assert [config.places(one) for one in config.encoder] == [{"branch", "q", "k"}, {"branch"}]
+
+
+def test_early_layers_of_mix_ln_are_post_norm() -> None:
+    config = lower_transformer("mix-ln", "adam", 16, 16)
+    assert [config.places(one) for one in config.encoder] == [{"post"}] * 4 + [{"pre"}] * 12
+
+
+def test_ffns_are_told_by_kind_in_a_decoder() -> None:
+    config = lower_encoder_decoder("hybrid-norm", "adam", 2, 2, 16)
+    assert [bool(config.places(one)) for one in config.decoder] == [True, True, False] * 2
+    assert config.places(lower_ffn("hybrid-norm", "adam", 2, 16).encoder[0]) == {"pre", "post"}
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_the_second_stream_sums_every_branch(recomputes: bool) -> None:
+    """A ResiDual's last hidden state is that of its post-norm twin plus the norm of x_0 and all branches, which the
+    twin's streams tell: x_l = norm(x_{l-1} + F_l)."""
+    twin = lower_transformer("post-ln", "sgd", 4, 16, num_heads=2)
+    config = lower_transformer("residual", "sgd", 4, 16, num_heads=2, recomputes=recomputes)
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    plain, model = Transformer(twin, seed=3), Transformer(config, seed=3)
+    second, stream = x, x
+    for index in range(4):
+        stream, added, _ = plain._sublayer("encoder", index, twin.encoder[index].kind, stream, None, x, None)
+        second = second + added
+    centred = second - second.mean(-1, keepdim=True)
+    wanted = stream + centred / centred.square().mean(-1, keepdim=True).sqrt()
+    assert torch.allclose(model(x), wanted, rtol=1e-12, atol=1e-12)
