@@ -30,9 +30,7 @@ import sympy as sp
 
 import depthlaw as dl
 from depthlaw import sims, theory
-from depthlaw.network.lower import lower_ffn
 from depthlaw.paper_checks.pages.prose import formula, latex, pick, say, style, table, typeset
-from depthlaw.theory.symbols import L, N
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; typeset: a claim's text with its formulas.
@@ -80,6 +78,8 @@ say(f"for each matrix, `{sgd.loss_change_text}` (S1-02, {dl.claim('S1-02').expec
 
 # %%
 from typing import Any
+
+from depthlaw.network.lower import lower_ffn
 
 
 def measured(scheme: str, num_sublayers: int, seeds: range = SEEDS, **asked: Any) -> dict[str, list[float]]:
@@ -166,6 +166,8 @@ if form is not None:  # None where the product over the layers has no closed for
 # Lines: the exact mean field. Points: the mean over real networks, with its interval.
 
 # %%
+from depthlaw.theory.symbols import L, N
+
 fig, ax = plt.subplots(figsize=(7.2, 4.2))
 xs = [2**i for i in range(1, 11)]
 for scheme in SCHEMES:

@@ -32,7 +32,6 @@ import torch
 import depthlaw as dl
 from depthlaw import sims, theory
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
-from depthlaw.theory.symbols import init_gain, residual_weight
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -329,6 +328,8 @@ for name, expr in CURVES.items():
     formula(expr, rf"d\,\langle G, U\rangle^2 / \Vert G\Vert^2 \text{{, {name}}}")
 
 # %%
+from depthlaw.theory.symbols import init_gain, residual_weight
+
 GAINS = pick((0.5, 0.71, 1.0, 1.41, 2.0), fast=(0.5, 1.0, 2.0))
 NARROW, MANY = pick(32, fast=8), pick(2000, fast=16)
 

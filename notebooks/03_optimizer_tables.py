@@ -31,9 +31,7 @@ import torch
 
 import depthlaw as dl
 from depthlaw import sims, theory
-from depthlaw.network.lower import lower_ffn
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
-from depthlaw.theory.symbols import L, N, eta, init_gain, residual_weight
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -129,6 +127,7 @@ say("\n".join(f"{place}. {step}" for place, step in enumerate(steps, start=1)).r
 # %%
 from depthlaw.paper_checks.pages.drawing import STYLES
 from depthlaw.theory.rules.magnitude import exponents
+from depthlaw.theory.symbols import L, N, eta, init_gain, residual_weight
 
 HUES = {"sgd": STYLES["su-sgd"][0], "adam": STYLES["su-adam"][0], "lamb": STYLES["su-lamb"][0]}
 
@@ -355,6 +354,7 @@ for part in dl.claim("S1-49").parts:
 # G\Vert_{3/2}^{3/2}$, which is its loss change, over all matrices, at several depths, for three rows.
 
 # %%
+from depthlaw.network.lower import lower_ffn
 from depthlaw.sims.update import objective
 
 WIDTH, SEEDS = pick(64, fast=16), pick(range(32), fast=range(4))

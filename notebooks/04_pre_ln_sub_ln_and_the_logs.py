@@ -32,9 +32,7 @@ import sympy as sp
 
 import depthlaw as dl
 from depthlaw import sims, theory
-from depthlaw.paper_checks import Verdict
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, say, style, table
-from depthlaw.theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart.
@@ -55,6 +53,7 @@ style()
 
 # %%
 from depthlaw.theory.asymptotics.evaluate import evaluate as number
+from depthlaw.theory.symbols import L
 
 pre, sub = theory.derive_bound("pre-ln"), theory.derive_bound("sub-ln")
 say("Theorem 3.1, the update of Pre-LN over $\\eta d$, is at most")
@@ -469,6 +468,8 @@ table(
 # A claim takes the verdict of its worst part. The others may hold:
 
 # %%
+from depthlaw.paper_checks import Verdict
+
 table(
     {"claim": i, "part": part.name, "verdict": part.expected.value.upper()}
     for i in ("S3-10", "S2-08", "S2-24")

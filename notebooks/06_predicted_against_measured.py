@@ -31,7 +31,6 @@ import numpy as np
 
 import depthlaw as dl
 from depthlaw import sims
-from depthlaw.network.measuring import Kept
 from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
 from depthlaw.paper_checks.pages.prose import name_curves, pick, say, style, table
 
@@ -57,6 +56,7 @@ COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 # First the prediction, then the networks. Change the scheme, the depth or the width and run it again.
 
 # %%
+from depthlaw.network.measuring import Kept
 from depthlaw.paper_checks.experiments.kernel_laws import measured
 from depthlaw.paper_checks.pages.transformers import SHOWN_ROLES, holds
 

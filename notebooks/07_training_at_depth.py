@@ -30,7 +30,6 @@ import torch
 
 import depthlaw as dl
 from depthlaw import sims
-from depthlaw.paper_checks import judge
 from depthlaw.paper_checks.pages.prose import name_curves, pick, quote, say, style, table
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
@@ -259,6 +258,8 @@ table(
 # the records:
 
 # %%
+from depthlaw.paper_checks import judge
+
 for name in ("S3-49", "S3-04"):
     verdict, parts = judge(dl.claim(name), quick=True)
     say(f"**{name}** ({dl.claim(name).summary}): **{verdict.value}**, by its parts:")

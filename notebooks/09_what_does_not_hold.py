@@ -31,10 +31,7 @@ import torch
 
 import depthlaw as dl
 from depthlaw import sims, theory
-from depthlaw.network.measuring import Kept
-from depthlaw.paper_checks import Verdict
 from depthlaw.paper_checks.pages.prose import formula, name_curves, pick, quote, say, style, table, typeset
-from depthlaw.theory.symbols import L
 
 # Of paper_checks.pages.prose: pick(full, fast=few): few where a test runs this; say: a paragraph with computed numbers;
 # table: rows; formula: a formula set apart; quote: what a source prints, by claim; typeset: a claim's text with its
@@ -46,6 +43,7 @@ torch.manual_seed(0)
 # %%
 from collections import Counter
 
+from depthlaw.paper_checks import Verdict
 from depthlaw.paper_checks.papers.magneto.theorems import PRE_BOUND, SUB_BOUND
 from depthlaw.paper_checks.papers.registry import claims
 
@@ -103,6 +101,8 @@ def by_parts(name):
 # the sum allows for. The exact second moments of the network at infinite width say what becomes of that over depth:
 
 # %%
+from depthlaw.theory.symbols import L
+
 quote("S3-10")
 orders = {
     kind: theory.update_order(theory.Setting.of("sub-ln", "sgd", "relu", kind)) for kind in ("layernorm", "rmsnorm")
@@ -175,6 +175,8 @@ At $v_l = w_l = {", ".join(map(str, growing))}$ the exact update, added up in fr
 """)
 
 # %%
+from depthlaw.network.measuring import Kept
+
 as_floats = tuple(map(float, growing))
 net = dl.Network(scheme=dl.scheme("pre-ln"), num_sublayers=4, d_model=pick(256, fast=32), v=as_floats, w=as_floats)
 real = sims.estimate(dl.measure(net, ["sgd"], range(pick(256, fast=16)), Kept(None))["sgd"].values["update"])

@@ -128,12 +128,14 @@ def test_a_transformer_alternates_and_scales_the_value_path_alone(name: str) -> 
 
 @pytest.mark.parametrize("name", OF_ONE_FORM)
 def test_every_scheme_runs(name: str) -> None:
-    configs = [lower_ffn(name, "adam", 3, D), lower_transformer(name, "adam", 3, D, num_heads=2)]
+    """At a width of 64: of 8 hidden units all may be dead for a token, and a norm behind them has no answer."""
+    width = 64
+    configs = [lower_ffn(name, "adam", 3, width), lower_transformer(name, "adam", 3, width, num_heads=2)]
     if has_encoder_decoder(scheme(name)):
-        configs.append(lower_encoder_decoder(name, "adam", 1, 1, D, num_heads=2))
+        configs.append(lower_encoder_decoder(name, "adam", 1, 1, width, num_heads=2))
     for config in configs:
         model = Transformer(config, 0)
-        x_BTD = torch.randn((1, 3, D), dtype=torch.float64)
+        x_BTD = torch.randn((1, 3, width), dtype=torch.float64)
         assert model(x_BTD, x_BTD if config.decoder else None).isfinite().all()
         assert ("branch_weight" in model.roles.values()) == (name in TRAINED)
         norms = config.places(config.encoder[1]) | ({"final"} if config.ends_in_norm else set())
