@@ -172,7 +172,10 @@ def test_documented_commands_are_in_the_makefile(name: str) -> None:
     assert {"verify", "test"} <= named <= set(targets)
 
 
-PROMISED = ("make verify", "make lint", "make test", "make test-portable PORTABLE=--quick")
+PROMISED = (
+    *("make verify", "make lint", "make test"),
+    *("make test-portable PORTABLE=--quick", "make test-fresh FRESH=system"),
+)
 
 
 def test_ci_runs_what_it_promises() -> None:
