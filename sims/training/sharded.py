@@ -251,6 +251,7 @@ _OF_TORCH = {
     "torch.serialization": ("_get_layout",),
     "torch": ("Size", "float64", "float32", "bfloat16", "int64"),
     "pathlib": ("PosixPath", "WindowsPath"),
+    "pathlib._local": ("PosixPath", "WindowsPath"),  # as Python 3.13 writes them
 }
 """What the index of a checkpoint consists of, by module; None for whatever classes are there."""
 
