@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -341,58 +342,59 @@ def stores() -> list[bytes]:
 
 def _edited(rng: Random, content: bytes) -> bytes:
     """A store whose rows, or whose tables, are not as they were: whole as a file of SQLite."""
-    database = sqlite3.connect(":memory:")
-    database.deserialize(content)
-    column = drawn(rng, ("config", "result", "about"))
-    kind = rng.randrange(7)
-    try:
-        if kind <= 2:
-            for name, text in database.execute(f"SELECT key, {column} FROM runs").fetchall()[: rng.choice((1, 4))]:
-                new = _json(rng, json.loads(text), 1)
-                value = new.decode("utf-8", "replace") if rng.random() < 0.8 else new
-                database.execute(f"UPDATE runs SET {column} = ? WHERE key = ?", (value, name))
-        elif kind == 3:
-            from depthlaw.sims.training.store import key
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(content)
+        column = drawn(rng, ("config", "result", "about"))
+        kind = rng.randrange(7)
+        try:
+            if kind <= 2:
+                for name, text in database.execute(f"SELECT key, {column} FROM runs").fetchall()[: rng.choice((1, 4))]:
+                    new = _json(rng, json.loads(text), 1)
+                    value = new.decode("utf-8", "replace") if rng.random() < 0.8 else new
+                    database.execute(f"UPDATE runs SET {column} = ? WHERE key = ?", (value, name))
+            elif kind == 3:
+                from depthlaw.sims.training.store import key
 
-            for name, text in database.execute("SELECT key, config FROM runs").fetchall()[:2]:
-                config = _changed(rng, json.loads(text))  # under the key of what it now says
-                try:
-                    parts = (key(config), json.dumps(config))
-                except (ValueError, AttributeError, TypeError):
-                    parts = (odd(rng), json.dumps(config))
-                database.execute("UPDATE runs SET key = ?, config = ? WHERE key = ?", (*parts, name))
-        elif kind == 4:
-            value = rng.choice(
-                (None, 5, 1.5, "", odd(rng).encode("utf-8", "replace").decode(), b"\xff\x00", "[1]", "{}")
-            )
-            database.execute(f"UPDATE runs SET {column} = ?", (value,))
-        elif kind == 5:
-            statement = drawn(
-                rng,
-                (
-                    "PRAGMA user_version=0",
-                    "PRAGMA user_version=99",
-                    "PRAGMA application_id=7",
-                    "DROP TABLE runs",
-                    "DROP TABLE claims",
-                    "ALTER TABLE runs RENAME COLUMN result TO other",
-                    "ALTER TABLE runs ADD COLUMN more",
-                    "DROP TABLE runs; CREATE VIEW runs AS SELECT 1 AS key, 2 AS config, 3 AS result, 4 AS about",
-                    "CREATE TRIGGER t BEFORE INSERT ON claims BEGIN DELETE FROM runs; END",
-                    "CREATE TRIGGER t BEFORE INSERT ON claims BEGIN SELECT RAISE(ABORT, 'no\nway'); END",
-                ),
-            )
-            database.executescript(statement)
-        else:
-            query = "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)"
-            values = [
-                rng.choice((odd(rng).encode("utf-8", "replace").decode(), 0, -1, 2**40, 1e300, "x")) for _ in range(6)
-            ]
-            database.execute(query, values)
-    except sqlite3.Error:  # what the table does not take is no such store
-        pass
-    database.commit()
-    return database.serialize()
+                for name, text in database.execute("SELECT key, config FROM runs").fetchall()[:2]:
+                    config = _changed(rng, json.loads(text))  # under the key of what it now says
+                    try:
+                        parts = (key(config), json.dumps(config))
+                    except (ValueError, AttributeError, TypeError):
+                        parts = (odd(rng), json.dumps(config))
+                    database.execute("UPDATE runs SET key = ?, config = ? WHERE key = ?", (*parts, name))
+            elif kind == 4:
+                value = rng.choice(
+                    (None, 5, 1.5, "", odd(rng).encode("utf-8", "replace").decode(), b"\xff\x00", "[1]", "{}")
+                )
+                database.execute(f"UPDATE runs SET {column} = ?", (value,))
+            elif kind == 5:
+                statement = drawn(
+                    rng,
+                    (
+                        "PRAGMA user_version=0",
+                        "PRAGMA user_version=99",
+                        "PRAGMA application_id=7",
+                        "DROP TABLE runs",
+                        "DROP TABLE claims",
+                        "ALTER TABLE runs RENAME COLUMN result TO other",
+                        "ALTER TABLE runs ADD COLUMN more",
+                        "DROP TABLE runs; CREATE VIEW runs AS SELECT 1 AS key, 2 AS config, 3 AS result, 4 AS about",
+                        "CREATE TRIGGER t BEFORE INSERT ON claims BEGIN DELETE FROM runs; END",
+                        "CREATE TRIGGER t BEFORE INSERT ON claims BEGIN SELECT RAISE(ABORT, 'no\nway'); END",
+                    ),
+                )
+                database.executescript(statement)
+            else:
+                query = "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)"
+                values = [
+                    rng.choice((odd(rng).encode("utf-8", "replace").decode(), 0, -1, 2**40, 1e300, "x"))
+                    for _ in range(6)
+                ]
+                database.execute(query, values)
+        except sqlite3.Error:  # what the table does not take is no such store
+            pass
+        database.commit()
+        return database.serialize()
 
 
 def store(rng: Random) -> Input:
