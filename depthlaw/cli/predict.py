@@ -131,7 +131,7 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
     def line(row: Mapping[str, Any]) -> list[str]:
         update = f"{row['update']:.6g}" if row["update"] is not None else f"10^{row['log10_update']:.6g}"
         values = ("beyond" if row["roles"][role] is None else f"{row['roles'][role]:.6g}" for role in roles)
-        return [str(row["num_sublayers"]), update, *values]
+        return [words.short(row["num_sublayers"]), update, *values]
 
     page.show_whole([grid(["sublayers", "update", *roles], map(line, answer["rows"]), title=words.title(answer))])
     order = answer["leading_order"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 _IN_TITLE = ("scheme", "optimizer", "arch", "d_model", "activation", "norm_kind", "w", "v")
@@ -32,9 +33,20 @@ def rest(network: Mapping[str, Any]) -> str:
     return "; ".join(texts)
 
 
+def short(number: int) -> str:
+    """A count; from a million on with a power of ten, where that loses no digit.
+
+    >>> from depthlaw.cli.words import short
+    >>> short(4096), short(1_000_000_000), short(12_500_000)
+    ('4096', '1e9', '1.25e7')
+    """
+    power = len(str(number)) - 1
+    return str(number) if number < 10**6 else f"{Decimal(number).scaleb(-power).normalize()}e{power}"
+
+
 def depth_cells(row: Mapping[str, Any], *, is_in_layers: bool) -> dict[str, str]:
     """The depth by column: layers stand beside sublayers L where they were given."""
-    depth = {"L": str(row["num_sublayers"])}
+    depth = {"L": short(row["num_sublayers"])}
     if "num_layers" in row:
         return {"layers": f"{row['num_layers']}-{row['num_decoder_layers']}"} | depth
     return {"layers": str(row["num_sublayers"] // 2)} | depth if is_in_layers else depth
