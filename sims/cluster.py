@@ -73,6 +73,19 @@ class Workers:
     free: int
 
 
+def workers_of(scheduler: str | None, device: str) -> Workers:
+    """Those of the cluster at this address; without an address, this process. ValueError, in one line, for what is not
+    there."""
+    from depthlaw.sims.ensemble import available_bytes
+    from depthlaw.sims.measure import choose_device, device_name
+
+    if scheduler is not None:
+        with Cluster(scheduler) as cluster:
+            return cluster.workers(device)
+    where = choose_device(device)
+    return Workers(num_workers=1, device=where, device_name=device_name(where), free=available_bytes(where))
+
+
 class LostClusterError(ValueError):
     """In one line: the scheduler ended in the middle."""
 

@@ -155,10 +155,10 @@ SCHEMES: dict[str, Scheme] = {entry.name: entry for entry in _ALL}
 
 
 def nearest(name: str, allowed: list[str], what: str) -> str:
-    """The one-line refusal of an unknown name: what was given, what is near it, what is allowed."""
-    close = difflib.get_close_matches(name.lower(), allowed, n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return f"unknown {what} {name!r}{hint} (allowed: {', '.join(allowed)})"
+    """The one-line refusal of an unknown name: what was given, and what is near it; else what is allowed."""
+    if close := difflib.get_close_matches(name.lower(), allowed, n=3):
+        return f"unknown {what} {name!r}; did you mean {' or '.join(close)}?"
+    return f"unknown {what} {name!r} (allowed: {', '.join(allowed)})"
 
 
 def scheme(name: str) -> Scheme:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli import options
+from depthlaw.cli.network_options import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
 from depthlaw.cli.options import REQUIRED, BadInputError, option, refusing
 from depthlaw.cli.output import counted, print_json
-from depthlaw.cli.predict import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

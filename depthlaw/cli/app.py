@@ -177,6 +177,8 @@ for _panel, _modules in _COMMANDS.items():
 def main() -> None:
     """Run the command line; whatever is wrong with the input is said in one line, exit 2, as is Ctrl-C, exit 130."""
     arguments = sys.argv[1:] or ["--help"]
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     stopping.begin()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
@@ -15,6 +17,7 @@ from depthlaw.cli.options import MORE, BadInputError, argument, option, refusing
 from depthlaw.cli.output import print_json, progress
 from depthlaw.system.files import document
 from depthlaw.system.page import Page
+from depthlaw.system.places import ROOT
 
 if TYPE_CHECKING:
     from depthlaw.auditing.audit import Audit
@@ -29,8 +32,9 @@ _LAYERS = "2,4,8,16"
 
 def run(
     factory: str | None = argument(
-        "MODULE:FACTORY, a function of your own that is called with a number of layers (or with encoder and decoder "
-        "layers) and returns a torch module. MODULE is imported, and FACTORY called: that code of yours is run.",
+        "MODULE:FACTORY or path/to/file.py:FACTORY, a function of your own that is called with a number of layers (or "
+        "with encoder and decoder layers) and returns a torch module. MODULE is imported, and FACTORY called: that "
+        "code of yours is run.",
         "[MODULE:FACTORY]",
         complete=lambda incomplete: [],
     ),
@@ -61,6 +65,9 @@ def run(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
     scheduler: str | None = options.SCHEDULER,
+    shows_traceback: bool = option(
+        "Where your own code raises an error, print all of its traceback.", None, MORE, called="--traceback"
+    ),
     as_json: bool = options.JSON,
 ) -> None:
     """Audit a model: does it do what it says, and which of its parameters break at depth?
@@ -79,6 +86,18 @@ def run(
     if width is not None and hf is None:
         raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
 
+    if hf is not None and "/" in hf and not hf.endswith(".json"):
+        raise BadInputError(
+            f"--hf takes a model type, such as llama or gpt2, or the path of a config.json, not {hf}: nothing is "
+            "downloaded, and the name of a repository says neither"
+        )
+    path = None
+    if factory is not None and factory.rpartition(":")[0].endswith(".py"):
+        path = Path(factory.rpartition(":")[0])
+        if not path.is_file():
+            raise BadInputError(f"there is no file {path}")
+        factory = f"{path.stem}:{factory.rpartition(':')[2]}"
+
     if recipe is not None:  # before what takes seconds to import
         from depthlaw.recipes.catalogue import recipe as recipe_named
 
@@ -90,12 +109,12 @@ def run(
     from depthlaw.auditing.text import show
 
     # What the model prints is no part of the answer.
-    with refusing(), redirect_stdout(sys.stderr), _staying():
+    with _placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), _staying():
         if hf is not None:
             build, own = hugging_face(hf, width)
             recipe = recipe or (own if scheme is None else None)
         else:
-            build = named(factory or "", "MODULE:FACTORY")
+            build = named(factory or "", "MODULE:FACTORY", None if path is None else str(path.resolve().parent))
         give = None if inputs is None else named(inputs, "--input")
         with ExitStack() as stack:
             elsewhere = None
@@ -132,6 +151,25 @@ def run(
         Page().wrote(plot)
     if answer.faults:
         raise SystemExit(1)
+
+
+@contextmanager
+def _placing(shows_traceback: bool) -> Iterator[None]:
+    """To the refusal of an error that the user's own code raised, add where it was raised."""
+    try:
+        yield
+    except BadInputError as error:
+        cause = error.__cause__ and error.__cause__.__cause__
+        if cause is None:
+            raise
+        if shows_traceback:
+            traceback.print_exception(cause)
+        installed = {*sysconfig.get_paths().values(), str(ROOT / "depthlaw")}
+        frames = traceback.extract_tb(cause.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
+        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        more = "" if shows_traceback else "; --traceback shows all of it"
+        raise BadInputError(f"{error}{where}{more}") from error
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from depthlaw.cli import options
 from depthlaw.cli.options import REQUIRED, BadInputError, argument, option, refusing
 from depthlaw.cli.output import counted, number_of, print_json, say
-from depthlaw.cli.train import Place, kept_runs, say_of_others
+from depthlaw.cli.place import Place, kept_runs, say_of_others
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

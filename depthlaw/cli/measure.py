@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options, predict
+from depthlaw.cli import options, words
+from depthlaw.cli.network_options import Stack, Transformer, networks
 from depthlaw.cli.options import MORE, NETWORK, BadInputError, option, refusing
 from depthlaw.cli.output import counted, number_of, print_json, say
-from depthlaw.cli.predict import Stack, Transformer
-from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 from depthlaw.system.stopping import telling
 
 if TYPE_CHECKING:
     from depthlaw.network.measuring import Extras, Kept
     from depthlaw.network.network import Network
-    from depthlaw.sims.cluster import Workers
     from depthlaw.sims.records.record import Found as Measurement
     from depthlaw.theory.meanfield.setting import Prediction
 
@@ -88,38 +86,32 @@ def run(
 
         record = options.local_file(measuring.LOCAL, "--record FILE, or --no-keep", "the record")
     transformer, _ = transformer.of_recipe(width)
-    asked = predict.networks(stack, transformer, width)
+    asked = networks(stack, transformer, width)
 
-    from depthlaw.network.measured_rows import exponent, row
+    from depthlaw.network.measured_rows import document_of_measurements
     from depthlaw.network.measuring import Extras, check_memory
+    from depthlaw.sims.cluster import workers_of
 
     with refusing():
-        workers = _workers(scheduler, device)
+        workers = workers_of(scheduler, device)
         kept = _read(record, workers.device, dtype)
         extras = Extras(by_layer, changes, learning_rate)
         free = None if scheduler is None else workers.free
         check_memory(asked, stack.optimizer, kept, extras, free)  # before the prediction, which may take minutes
     predictions, reason = _predicted(asked, stack.optimizer)
     measured = _measured(asked, stack.optimizer, chosen, kept, extras, scheduler)
-    rows = [
-        row(network, stack.optimizer, prediction, measurement)
-        for network, prediction, measurement in zip(asked, predictions, measured, strict=True)
-    ]
-    roles_there = dict.fromkeys(role for row in rows for role in (*row["roles"], *row["by_role"]))
-    answer = document(
-        **predict.head_of(asked[0], stack.optimizer),
+    answer = document_of_measurements(
+        asked,
+        predictions,
+        measured,
+        stack.optimizer,
         learning_rate=learning_rate,
-        seeds=seeds,
-        seed=seed,
+        seeds=chosen,
         device=workers.device_name,
-        dtype=" and ".join(sorted({name for measurement in measured for name in measurement.dtypes})),
-        rows=rows,
-        role_units={role: asked[0].role_power(stack.optimizer, role) for role in roles_there},
         not_predicted=reason,
-        holds=next((prediction.holds for prediction in predictions if prediction is not None), None),
-        exponent=exponent(rows, [measurement.values.get("update", ()) for measurement in measured]),
-        record=None if kept.path is None else str(kept.path),
+        record=kept.path,
     )
+    rows = answer["rows"]
     if plot is not None:
         from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
 
@@ -163,19 +155,6 @@ def _read(path: Path | None, device: str, dtype: str) -> Kept:
 
 
 # ---------------------------------------------------------------- measuring
-
-
-def _workers(scheduler: str | None, device: str) -> Workers:
-    """Those of the cluster; without a scheduler, this process. ValueError, in one line, for what is not there."""
-    from depthlaw.sims.cluster import Cluster, Workers
-    from depthlaw.sims.ensemble import available_bytes
-    from depthlaw.sims.measure import choose_device, device_name
-
-    if scheduler is not None:
-        with Cluster(scheduler) as cluster:
-            return cluster.workers(device)
-    where = choose_device(device)
-    return Workers(num_workers=1, device=where, device_name=device_name(where), free=available_bytes(where))
 
 
 def _measured(
@@ -238,25 +217,25 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
     L, since they were given."""
     page, rows, network = Page(), answer["rows"], answer["network"]
     page.say(title(answer), "bold")
-    if line := predict.rest(network):
+    if line := words.rest(network):
         page.say(line, "dim")
     page.show(_table(answer, has_roles=has_roles, is_in_layers=is_in_layers))
     scatter = " ± standard error of the mean, [ ] 95 % interval." if answer["seeds"] > 1 else ""
     dtype = f" Computed in {answer['dtype']}." if answer["dtype"] else ""
-    page.say(f"{predict.update_text(answer)}{scatter}{dtype}", "dim")
-    if has_roles and (line := predict.others_text(answer["role_units"])):
+    page.say(f"{words.update_text(answer)}{scatter}{dtype}", "dim")
+    if has_roles and (line := words.others_text(answer["role_units"])):
         page.say(line, "dim")
     if answer["not_predicted"] is not None:
         page.say(f"Nothing is predicted: {answer['not_predicted']}.", "dim")
     else:
-        error = "" if network["arch"] == "ffn" else f" {predict.error_text(rows)}"
-        width = predict.finite_width_text(rows, network["d_model"])
+        error = "" if network["arch"] == "ffn" else f" {words.error_text(rows)}"
+        width = words.finite_width_text(rows, network["d_model"])
         page.say(f"predicted: at {answer['holds']}. {width}{error}", "dim")
     for line in _notes(answer):
         page.say(line)
     for row in rows:
         if "changes" in row:
-            _show_changes(page, row, predict.unit_text(answer))
+            _show_changes(page, row, words.unit_text(answer))
         _show_layers(page, row)
         if "finite" in row:
             page.say(_finite(row, answer["learning_rate"]))
@@ -267,7 +246,7 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
 
 def title(answer: Mapping[str, Any]) -> str:
     """Of the table and of the plot."""
-    return f"{predict.title(answer)}, d_model {answer['network']['d_model']}, {number_of(answer['seeds'], 'seed')}"
+    return f"{words.title(answer)}, d_model {answer['network']['d_model']}, {number_of(answer['seeds'], 'seed')}"
 
 
 def exponent_text(exponent: Mapping[str, Any]) -> str:
@@ -284,7 +263,7 @@ def exponent_text(exponent: Mapping[str, Any]) -> str:
 
 def _table(answer: Mapping[str, Any], *, has_roles: bool, is_in_layers: bool) -> Any:
     rows = answer["rows"]
-    depths = [predict.depth_cells(row, is_in_layers=is_in_layers) for row in rows]
+    depths = [words.depth_cells(row, is_in_layers=is_in_layers) for row in rows]
     is_predicted = any(row["update"] is not None for row in rows)
 
     def lines() -> Iterator[list[str] | None]:
@@ -340,7 +319,7 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
             f"L = {', '.join(wide)}: log U scatters by {_SCATTERED} or more between seeds, so rare large values carry "
             "the mean and its interval is too short: a larger --width narrows the scatter, and more --seeds help."
         )
-    yield from filter(None, (predict.admin_text(answer), predict.left_out_text(answer)))
+    yield from filter(None, (words.admin_text(answer), words.left_out_text(answer)))
     for row in rows:
         if row["diverged"]:
             first = row["diverged"][0]
@@ -414,7 +393,7 @@ def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dic
     """The matrices of a sublayer together, by kind and number. None where one of them is missing; fc3 is of gated FFNs
     alone."""
     sums: dict[str, dict[str, float | None]] = {}
-    for kind, roles in predict.ROLES_OF_KINDS.items():
+    for kind, roles in words.ROLES_OF_KINDS.items():
         present = [by_role[role] for role in roles if role in by_role]
         num_wanted = sum(role in by_role or role != "fc3" for role in roles)
         for number in dict.fromkeys(number for values in present for number in values):

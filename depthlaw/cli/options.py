@@ -165,7 +165,9 @@ def count(text: str, option: str, least: int = 1, most: int = 10**6) -> int:
     number = None if written is None else int(written[1]) * 10 ** int(written[2] or 0)
     if number is None or not least <= number <= most:
         shown = _shown(text) if number is None else number
-        raise BadInputError(f"{option} must be a whole number from {least} to {most}, not {shown}")
+        is_range = re.fullmatch(r"[0-9]+(-|\.\.|:)[0-9]+", text.strip()) is not None
+        hint = "; a list is written with commas, such as 12,24,48" if is_range else ""
+        raise BadInputError(f"{option} must be a whole number from {least} to {_count(most)}, not {shown}{hint}")
     return number
 
 
@@ -177,6 +179,10 @@ def entries(text: str) -> list[str]:
     (['4', '8', '16'], ['4', '8', '16'], ['4', '', '8'])
     """
     return re.split(r"\s*,\s*|\s+", text.strip())
+
+
+def _count(number: int) -> str:
+    return str(number) if number < 10**6 else f"{number:g}".replace("e+", "e")
 
 
 def counts(text: str, option: str, least: int = 1, most: int = MOST) -> list[int]:
@@ -257,6 +263,8 @@ def _alone(text: str, option: str) -> str:
 def scheme_name(text: str, option: str) -> str:
     """A name that is generated is known without sympy; of another one theory says what is near it."""
     if (name := _alone(text, option)) not in schemes():
+        if name in recipes():
+            raise BadInputError(f"{option}: {name} is a recipe, a published model: write --recipe {name}")
         from depthlaw.theory.schemes import scheme
 
         with refusing(option):

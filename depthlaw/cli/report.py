@@ -42,7 +42,7 @@ def run(
     predictions beside measurements. The exit code is 1 where a verdict is not as
     expected: the site is written all the same, and says so on its first page.
     """
-    from depthlaw.paper_checks.report import folder, site
+    from depthlaw.paper_checks.report import folder
 
     if quick and document_file is not None:
         raise BadInputError("--quick is how to verify, and --from brings what was verified: give one of them")
@@ -50,6 +50,9 @@ def run(
         raise BadInputError("--out wants a folder, and an empty name is none")
     with _refusing("--out"):
         target = folder.check(Path(out))
+
+    from depthlaw.paper_checks.report import site
+
     read = None if document_file is None else _read(Path(document_file))
     with telling(f"{target} is as it was" if target.exists() else "nothing was written"), progress() as shown:
         tell = _Stages(shown)

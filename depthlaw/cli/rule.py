@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli import options
+from depthlaw.cli.network_options import MOST_WALKED
 from depthlaw.cli.options import REQUIRED, BadInputError, option, refusing
 from depthlaw.cli.output import print_json
-from depthlaw.cli.predict import MOST_WALKED
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

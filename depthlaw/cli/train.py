@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,19 +15,12 @@ from typing import TYPE_CHECKING, Any
 from depthlaw.cli import options, plan
 from depthlaw.cli.options import MORE, REQUIRED, BadInputError, option, refusing
 from depthlaw.cli.output import counted, number_of, print_json, say
+from depthlaw.cli.place import Place, kept_runs, say_of_others
 from depthlaw.cli.plan import Machines
-from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
-from depthlaw.system.processes import is_under_torchrun
-from depthlaw.system.stopping import telling
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from depthlaw.network.trials import Trial
-    from depthlaw.sims.cluster import Workers
-    from depthlaw.sims.training.sharded import Processes
-    from depthlaw.sims.training.store import Store
 
 EXAMPLES = (
     "train --scheme post-ln,deepnorm --layers 6,24 --learning-rate 1e-3,4e-3 --seeds 3 --budget 10",
@@ -40,127 +29,6 @@ EXAMPLES = (
     "train --recipe llama-2 --layers 32 --width 4096 --heads 32 --tokens 4096 --batch 1024 --learning-rate 1e-4 --plan",
     "train --scheme pre-ln --shape gpt --text book.txt.gz --layers 4 --learning-rate 2e-3 --plot book.svg",
 )
-
-
-# ---------------------------------------------------------------- where runs are made and kept
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Options of where runs are made and kept, of `experiment` too."""
-
-    workers: int | None = option(
-        "The number of workers, each on one core, which trains several runs together; if left out, as many as cores "
-        "and memory allow.",
-        None,
-        MORE,
-        most=4096,
-    )
-    scheduler: str | None = options.SCHEDULER
-    budget: float | None = option(
-        "The minutes after which no run begins. The same command goes on later.", None, MORE, least=1e-12, most=1e9
-    )
-    store: Path | None = option("The file that runs are kept in; one in sims/records/local if left out.", None, MORE)
-    device: str = options.DEVICE
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.scheduler is not None:
-            raise BadInputError("give one of --workers and --scheduler: a cluster has workers of its own")
-        if is_under_torchrun() and (self.workers or self.scheduler):
-            raise BadInputError("under torchrun --workers and --scheduler have no place: its processes share each run")
-
-    def processes(self) -> Processes | None:
-        """Those that torchrun started, over which each run is cut; None without torchrun."""
-        if not is_under_torchrun():
-            return None
-        from depthlaw.sims.measure import choose_device
-        from depthlaw.sims.training.sharded import start
-
-        return start(choose_device(self.device))
-
-    def store_file(self, name: str) -> Path:
-        """--store, or a file of that name in the folder that git ignores."""
-        from depthlaw.system.places import RECORDS
-
-        return self.store or options.local_file(RECORDS / "local" / name, "--store FILE", "the store")
-
-    def workers_of(
-        self, trials: Iterable[Trial], *, num_processes: int = 1, recomputes: bool = False
-    ) -> tuple[Callable[[], Executor], Workers]:
-        """What makes the executor that these go to, and its workers. ValueError, in one line, where one of them does
-        not fit into memory, or not as often as there are --workers. num_processes: over which each run is cut.
-        recomputes: whether its backward pass computes sublayers again."""
-        from depthlaw.network.trials import check_memory
-        from depthlaw.sims.cluster import Cluster, Workers
-        from depthlaw.sims.ensemble import available_bytes
-        from depthlaw.sims.measure import choose_device, device_name
-        from depthlaw.system import processes
-
-        if self.scheduler is not None:
-            with Cluster(self.scheduler) as cluster:
-                workers = cluster.workers(self.device)
-            check_memory(trials, workers.free, f"for a worker of {self.scheduler}", recomputes=recomputes)
-            return partial(Cluster, self.scheduler, workers.device), workers
-        device = choose_device(self.device)
-        free = available_bytes(device)
-        if is_under_torchrun():  # one run at a time, in a thread, so that its claim is kept up meanwhile
-            own = free if device == "cuda" else free // num_processes
-            check_memory(trials, own, f"for each process on {device}", num_devices=num_processes, recomputes=recomputes)
-            workers = Workers(num_workers=1, device=device, device_name=device_name(device), free=own)
-            return partial(ThreadPoolExecutor, 1), workers
-        fitting = check_memory(trials, free, f"on {device}", recomputes=recomputes)
-        if self.workers is not None and self.workers > fitting:
-            raise BadInputError(
-                f"--workers {self.workers}: the free memory is enough for {fitting} of such runs at a time"
-            )
-        num = self.workers or min(os.cpu_count() or 1, fitting)
-        workers = Workers(num_workers=num, device=device, device_name=device_name(device), free=free // num)
-        return partial(processes.Workers, num), workers
-
-    def deadline(self) -> float | None:
-        """On the clock of time.monotonic, from now on."""
-        return None if self.budget is None else time.monotonic() + 60 * self.budget
-
-
-@contextmanager
-def kept_runs(path: Path, checkpoints: Path | None = None) -> Iterator[Store]:
-    """The store. What is finished in this block is kept in it: an interrupt and a full disk are said in a line.
-
-    checkpoints: the folder of what is under way.
-    """
-    from depthlaw.sims.training.store import Store
-
-    with refusing("--store"):
-        kept = Store(path)
-
-    def what_is_kept() -> str:
-        if kept.num_added:
-            return f"what was finished is in {path}, and the same command goes on from there"
-        if checkpoints is not None and checkpoints.is_dir() and any(checkpoints.iterdir()):
-            return f"no run was finished, and the same command goes on from {checkpoints}"
-        return "nothing was kept"
-
-    with kept, telling(what_is_kept):
-        try:
-            yield kept
-        except sqlite3.Error as error:
-            raise BadInputError(f"{path}: {error}; {what_is_kept()}") from error
-
-
-def say_of_others(kept: Store, configs: Iterable[Mapping[str, Any]]) -> None:
-    """On standard error, how many of these runs were made by another version of depthlaw or of torch: a run is not made
-    again for that."""
-    from importlib.metadata import version
-
-    from depthlaw.sims.training.store import key
-
-    now = tuple(version(name).partition("+")[0] for name in ("depthlaw", "torch"))
-    made = [kept.row(name).about.versions for name in kept.keys() & {key(config) for config in configs}]
-    if others := sum((versions.depthlaw, versions.torch) != now for versions in made):
-        say(
-            f"{others} of {len(made)} runs were made by another version of depthlaw or of torch; a new --store makes "
-            "them again"
-        )
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -306,26 +174,17 @@ def refusing_fields() -> Iterator[None]:
 
 def planned(asked: Asked, machines: Machines, *, as_json: bool) -> int:
     """Say what each scheme under each optimizer at each depth would take."""
-    from depthlaw.network.planned import planned_trial
+    from depthlaw.network.planned import document_of_plans
 
     with refusing_fields():
         trials = trials_of(asked)
         hardware = machines.hardware(trials[0].precision)
-        rows = [
-            planned_trial(trial, hardware, machines.nodes, vocabulary=machines.vocabulary)
-            for trial in {(trial.scheme, trial.optimizer, trial.sides): trial for trial in reversed(trials)}.values()
-        ]
-    common = {name: value for name, value in vars(trials[0]).items() if name not in _NOT_COMMON}
-    answer = document(config=common, hardware=asdict(hardware), rows=rows[::-1])
+        answer = document_of_plans(trials, hardware, machines.nodes, vocabulary=machines.vocabulary)
     if as_json:
         print_json(answer)
     else:
         plan.show(answer)
     return 0
-
-
-_NOT_COMMON = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
-"""Of a trial's names, those that are no part of the document's ``config``: its rows and runs have them."""
 
 
 def run(
@@ -368,7 +227,7 @@ def run(
             check_place(plot)
             check_size(trials)
 
-    from depthlaw.network.trained_rows import about_data, kept_results, rows
+    from depthlaw.network.trained_rows import document_of_runs, kept_results
     from depthlaw.network.trials import execute, kind_of
     from depthlaw.sims.training.sweep import by_itself, sweep
 
@@ -414,18 +273,7 @@ def run(
         )
         say_of_others(kept, configs.values())
         results = kept_results(kept, configs)
-    answer = document(
-        config={name: value for name, value in configs[trials[0]].items() if name not in _NOT_COMMON},
-        seeds=list(dict.fromkeys(trial.seed for trial in trials)),
-        data=about_data(trials[0]),
-        rows=rows(results),
-        sweep={"done": report.done, "found": report.found, "failed": dict(report.failed), "left": report.left},
-        store=str(kept_in),
-        runs=[
-            {"config": configs[trial], "result": None if result is None else result.plain()}
-            for trial, result in results.items()
-        ],
-    )
+    answer = document_of_runs(results, configs, report, kept_in)
     if plot is not None:
         from depthlaw.paper_checks.pages.loss_plots import draw
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network
@@ -12,9 +13,44 @@ from depthlaw.network.predicted_rows import predicted_row
 from depthlaw.sims import stats
 from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES
 from depthlaw.sims.records.record import Found
+from depthlaw.system.files import document
 
 if TYPE_CHECKING:
     from depthlaw.theory.meanfield.setting import Prediction
+
+
+def document_of_measurements(
+    networks: Sequence[Network],
+    predictions: Sequence[Prediction | None],
+    measured: Sequence[Found],
+    optimizer: str,
+    *,
+    learning_rate: float | None,
+    seeds: range,
+    device: str,
+    not_predicted: str | None,
+    record: Path | None,
+) -> dict[str, Any]:
+    """Networks that differ in depth alone. device: its name. not_predicted: why there is no theory of one of them."""
+    rows = [
+        row(network, optimizer, prediction, measurement)
+        for network, prediction, measurement in zip(networks, predictions, measured, strict=True)
+    ]
+    roles = dict.fromkeys(role for row in rows for role in (*row["roles"], *row["by_role"]))
+    return document(
+        **networks[0].about(optimizer),
+        learning_rate=learning_rate,
+        seeds=len(seeds),
+        seed=seeds.start,
+        device=device,
+        dtype=" and ".join(sorted({name for measurement in measured for name in measurement.dtypes})),
+        rows=rows,
+        role_units={role: networks[0].role_power(optimizer, role) for role in roles},
+        not_predicted=not_predicted,
+        holds=next((prediction.holds for prediction in predictions if prediction is not None), None),
+        exponent=exponent(rows, [measurement.values.get("update", ()) for measurement in measured]),
+        record=None if record is None else str(record),
+    )
 
 
 def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Found) -> dict[str, Any]:

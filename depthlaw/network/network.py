@@ -243,6 +243,24 @@ class Network:
             return unit_power(optimizer, role)
         return NORMALISATION[optimizer].power if role == "branch_weight" else 0.0
 
+    def about(self, optimizer: str) -> dict[str, Any]:
+        """The first entries of a document: what this network has in common with those of other depths."""
+        from depthlaw.sims.config import NORMALISATION
+
+        common = self.named(optimizer)
+        for of_one_depth in ("num_sublayers", "num_layers", "numbers"):
+            common.pop(of_one_depth, None)
+        left_out = {} if self.recipe is None else {"left_out": self.recipe.leaves_out}
+        return {
+            "scheme": self.scheme.name,
+            **left_out,
+            "optimizer": optimizer,
+            "activation": self.activation,
+            "norm_kind": self.norm_kind,
+            "network": common,
+            "unit": NORMALISATION[optimizer]._asdict(),
+        }
+
     def named(self, optimizer: str) -> dict[str, Any]:
         """Everything that the measurement is of, for a record. numbers: a digest of the plain numbers that sims are
         given, so that a record of a scheme is one with these weights and gains, and of no earlier reading of it."""

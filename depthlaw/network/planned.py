@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
+
+from depthlaw.network.trials import common
+from depthlaw.system.files import document
 
 if TYPE_CHECKING:
     from depthlaw.network.trials import Trial
     from depthlaw.sims.training.frontend import Shape
     from depthlaw.sims.training.plan import Hardware, Memory, Plan
     from depthlaw.sims.training.train import TrainConfig
+
+
+def document_of_plans(
+    trials: Sequence[Trial], hardware: Hardware, nodes: Sequence[int], *, vocabulary: int | None = None
+) -> dict[str, Any]:
+    """What each scheme under each optimizer at each depth would take: seeds and learning rates change nothing."""
+    different = {(trial.scheme, trial.optimizer, trial.sides): trial for trial in reversed(trials)}
+    rows = [planned_trial(trial, hardware, nodes, vocabulary=vocabulary) for trial in different.values()]
+    return document(config=common(vars(trials[0])), hardware=asdict(hardware), rows=rows[::-1])
 
 
 def planned_trial(

@@ -6,10 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import linear_regression
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from depthlaw.theory.meanfield.setting import Prediction, Setting
+from depthlaw.system.files import document
+from depthlaw.theory.meanfield.setting import HOLDS, Prediction, Setting
 
+if TYPE_CHECKING:
+    from depthlaw.network.network import Network
+
+NO_ORDER = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "next_term"))
+NO_ORDER |= {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
 BENT = 1.2
 """What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
 
@@ -25,6 +31,50 @@ class KernelPrediction(Prediction):
 
     error: Mapping[str, float]
     sides: Mapping[str, Mapping[str, float]]
+
+
+def document_of_stacks(
+    setting: Setting, lengths: Sequence[int], gains: Mapping[str, tuple[float, ...]]
+) -> dict[str, Any]:
+    """Stacks of FFNs with these numbers of sublayers. gains: w and v by sublayer, in place of the
+    scheme's; there is no leading order of them. ValueError, in one line, for a depth that the scheme does not have."""
+    from depthlaw.theory.meanfield.update import predict_setting
+
+    predictions = [predict_setting(setting, length, **gains) for length in lengths]
+    return document(
+        scheme=setting.scheme.name,
+        optimizer=setting.optimizer.name,
+        activation=setting.activation.name,
+        norm_kind=setting.scheme.stack.norm_function or setting.norm_kind.value,
+        rows=[{"num_sublayers": prediction.num_sublayers, **predicted_row(prediction)} for prediction in predictions],
+        leading_order=None if gains else leading_order(setting),
+        holds=HOLDS,
+    )
+
+
+def document_of_transformers(
+    networks: Sequence[Network], predictions: Sequence[Prediction], optimizer: str, width: int | None
+) -> dict[str, Any]:
+    """Transformers that differ in depth alone. width: d_model, None for infinite."""
+    first, head = networks[0], networks[0].about(optimizer)
+    head["network"] |= {"d_model": None} if width is None else {}
+    head["network"] |= {"num_heads": None} if first.has_wide_heads else {}
+    rows = [
+        {**network.lengths, **predicted_row(prediction)}
+        for network, prediction in zip(networks, predictions, strict=True)
+    ]
+    units = {role: first.role_power(optimizer, role) for row in rows for role in row["roles"]}
+    return document(
+        **head,
+        rows=rows,
+        leading_order=NO_ORDER,
+        exponents=exponents(rows),
+        is_power_law=are_power_laws(rows),
+        lr_multiplier=lr_multipliers(rows),
+        role_units=units,
+        shares={} if width is None else shares(rows, units, width),
+        holds=predictions[0].holds,
+    )
 
 
 def predicted_row(prediction: Prediction) -> dict[str, Any]:

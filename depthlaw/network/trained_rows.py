@@ -6,20 +6,42 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from depthlaw.network.trials import Trial
+from depthlaw.network.trials import Trial, common
 from depthlaw.sims.records.record import in_one_line, rounded
 from depthlaw.sims.stats import estimate
 from depthlaw.sims.training.data import load
 from depthlaw.sims.training.outcomes import share
 from depthlaw.sims.training.store import Store, key
+from depthlaw.sims.training.sweep import Report
 from depthlaw.sims.training.train import OUTCOMES, Look, TrainResult
+from depthlaw.system.files import document
 
 Runs = Mapping[Trial, TrainResult | None]
 """None: not run, or failed."""
+
+
+def document_of_runs(
+    runs: Runs, configs: Mapping[Trial, Mapping[str, Any]], report: Report, store: Path
+) -> dict[str, Any]:
+    """A grid of runs. configs: of each trial, what ``Trial.named`` gave. report: what became of them in this call."""
+    first = next(iter(runs))
+    return document(
+        config=common(configs[first]),
+        seeds=list(dict.fromkeys(trial.seed for trial in runs)),
+        data=about_data(first),
+        rows=rows(runs),
+        sweep={"done": report.done, "found": report.found, "failed": dict(report.failed), "left": report.left},
+        store=str(store),
+        runs=[
+            {"config": configs[trial], "result": None if result is None else result.plain()}
+            for trial, result in runs.items()
+        ],
+    )
 
 
 def kept_results(kept: Store, configs: Mapping[Trial, Mapping[str, Any]]) -> dict[Trial, TrainResult | None]:

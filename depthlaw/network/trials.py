@@ -229,6 +229,14 @@ class Trial:
         return replace(config, encoder=_by_layer(config.encoder, 2), decoder=_by_layer(config.decoder, 3))
 
 
+_OF_ONE_RUN = ("scheme", "optimizer", "num_layers", "num_decoder_layers", "learning_rate", "seed", "numbers", "data")
+
+
+def common(named: Mapping[str, Any]) -> dict[str, Any]:
+    """What all trials of a grid have in common: their entry ``config`` in a document, whose rows have the rest."""
+    return {name: value for name, value in named.items() if name not in _OF_ONE_RUN}
+
+
 @cache
 def _digests(trial: Trial) -> tuple[str, str]:
     """Of its numbers and of its examples, which neither the seed nor the learning rate changes: a grid has many."""

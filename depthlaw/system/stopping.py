@@ -38,6 +38,7 @@ def is_stopping() -> bool:
 def finish() -> None:
     """The command ends: where an interrupt came, with the line and at once, and else no interrupt is heard any more."""
     if is_stopping():
+        _give_back_semaphores()
         _leave()
     if _IS_COMMAND:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,6 +104,13 @@ def _end_workers() -> None:
     children: Callable[[], list] = getattr(processes, "active_children", list)
     for worker in children():
         worker.kill()
+
+
+def _give_back_semaphores() -> None:
+    """Those that workers shared: ``os._exit`` skips this, and multiprocessing would warn that they leaked."""
+    util = sys.modules.get("multiprocessing.util")
+    with suppress(Exception):
+        getattr(util, "_run_finalizers", lambda _: None)(0)
 
 
 # Now, and not in a function: the first to import this is the command line, and what it imports next takes a while.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +26,11 @@ def check(out: Path) -> Path:
     if out.is_dir():
         _check_ours(out)
     parent = next(folder for folder in out.parents if folder.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise NotOursError(f"the folder {parent} cannot be written to")
+    try:  # and not os.access: root is told yes of a file system that nobody can write to
+        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.name}."):
+            pass
+    except OSError as error:
+        raise NotOursError(f"the folder {parent} cannot be written to ({error.strerror})") from error
     return out
 
 

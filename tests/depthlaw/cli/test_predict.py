@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depthlaw.cli.predict import MOST_TOKENS, NO_ORDER
+from depthlaw.cli.network_options import MOST_TOKENS
 from depthlaw.network import kernel as kernel_network
 from depthlaw.network import predicted_rows
 from depthlaw.network.lower import lower_transformer
+from depthlaw.network.predicted_rows import NO_ORDER
 from depthlaw.paper_checks.pages import plots
 from depthlaw.paper_checks.pages.drawing import Drawing, save
 from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES

@@ -40,7 +40,12 @@ REFUSED = {
     "train --scheme postln --layers 1 --learning-rate 1e-3": "did you mean post-ln",
     "experiment nonesuch": "unknown experiment 'nonesuch' "
     "(allowed: stable-rates, warmup, thousand-layers, own-row, best-rates)",
+    "predict --scheme llama-2 --optimizer sgd --layers 2": "llama-2 is a recipe, a published model: write --recipe",
+    "audit --hf meta-llama/Llama-2-7b-hf": "--hf takes a model type, such as llama or gpt2, or the path of",
+    "audit absent.py:build": "there is no file absent.py",
+    "report --out /proc/site": "--out: the folder /proc cannot be written to",
     # numbers
+    f"predict {STACK} --attention --layers 12-48": "a list is written with commas, such as 12,24,48",
     f"predict {STACK} --sublayers 4,x": "not 'x'",
     f"predict {STACK} --sublayers 99999999999999999": "from 1 to",
     f"predict {STACK} --sublayers 4 8 16": "written with commas, such as 4,8,16",
@@ -168,6 +173,7 @@ LATER = (
     "--rotary does not go with --recipe",
     "--gain does not go with --recipe",
     "did you mean deepnorm",
+    "llama-2 is a recipe, a published model: write --recipe",
     "not defined below",
     "10^270",
     "prints no",
@@ -193,6 +199,19 @@ for line in {lines!r}:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert len(result.stderr.splitlines()) == len(lines) > 20
+
+
+def test_a_builder_that_raises_is_told_with_file_and_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken_builder.py"
+    broken.write_text("def build(num_layers):\n    raise TypeError('no')\n", encoding="utf-8")
+    asked = ("audit", f"{broken}:build", "--layers", "2,4")
+    assert f"TypeError: no ({broken}, line 2); --traceback shows all of it" in refusal(*asked)
+    result = depthlaw(*asked, "--traceback")
+    assert result.returncode == 2 and "Traceback (most recent call last)" in result.stderr
+
+
+def test_help_of_a_command() -> None:
+    assert depthlaw("help", "schemes").stdout == depthlaw("schemes", "--help").stdout
 
 
 def test_the_installed_command_answers_as_a_process() -> None:

@@ -1,0 +1,112 @@
+"""What the numbers of ``predict`` and ``measure`` are, in words: titles, units, and what an answer leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+_IN_TITLE = ("scheme", "optimizer", "arch", "d_model", "activation", "norm_kind", "w", "v")
+ROLES_OF_KINDS = {
+    "attention": ("q", "k", "v", "out"),
+    "cross": ("cross_q", "cross_k", "cross_v", "cross_out"),
+    "ffn": ("fc1", "fc2", "fc3"),
+}
+"""The matrices that an update sums, by kind of sublayer."""
+
+
+def title(answer: Mapping[str, Any]) -> str:
+    """Of the table and of the plot."""
+    arch = answer.get("network", {}).get("arch", "ffn")
+    names = (f"{answer['scheme']} under {answer['optimizer']}", answer["activation"], answer["norm_kind"])
+    return ", ".join(names if arch == "ffn" else (*names, arch))
+
+
+def rest(network: Mapping[str, Any]) -> str:
+    """What the title does not say: a scheme of one's own, heads, tokens, ..."""
+    texts = []
+    for name, value in network.items():
+        if name not in _IN_TITLE and value is not None and value is not False:
+            word = name.removeprefix("is_").removeprefix("has_").removeprefix("num_").replace("_", " ")
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            texts.append(word if value is True else f"{word} {shown}")
+    return "; ".join(texts)
+
+
+def short(number: int) -> str:
+    """A count; from a million on with a power of ten, where that loses no digit.
+
+    >>> from depthlaw.cli.words import short
+    >>> short(4096), short(1_000_000_000), short(12_500_000)
+    ('4096', '1e9', '1.25e7')
+    """
+    power = len(str(number)) - 1
+    return str(number) if number < 10**6 else f"{Decimal(number).scaleb(-power).normalize()}e{power}"
+
+
+def depth_cells(row: Mapping[str, Any], *, is_in_layers: bool) -> dict[str, str]:
+    """The depth by column: layers stand beside sublayers L where they were given."""
+    depth = {"L": short(row["num_sublayers"])}
+    if "num_layers" in row:
+        return {"layers": f"{row['num_layers']}-{row['num_decoder_layers']}"} | depth
+    return {"layers": str(row["num_sublayers"] // 2)} | depth if is_in_layers else depth
+
+
+def update_text(answer: Mapping[str, Any]) -> str:
+    """What the numbers are."""
+    objective = "one logit"
+    if answer["network"].get("loss") == "ce":
+        objective = "the loss"
+    elif answer["network"].get("readout") == "sum":
+        objective = "the sum of a logit of each token"
+    return (
+        f"L: residual sublayers; N: layers. update: what a first step of the branch matrices changes {objective} "
+        f"by, to first order, per unit learning rate, divided by {unit_text(answer)}."
+    )
+
+
+def unit_text(answer: Mapping[str, Any]) -> str:
+    """A power of the width, which makes it O(1)."""
+    power, constant = answer["unit"]["power"], answer["unit"]["constant"]
+    return ("" if constant == 1 else f"{constant:g} ") + _power_of_width(power)
+
+
+def _power_of_width(power: float) -> str:
+    return "d_model" + ("" if power == 1 else f"^{power:g}")
+
+
+def others_text(role_units: Mapping[str, float]) -> str:
+    """Roles beside the branch matrices, and the power of the width that each is multiplied by; empty without any."""
+    branches = {role for kind in ROLES_OF_KINDS.values() for role in kind}
+    others = [role for role in role_units if role not in branches]
+    if not others:
+        return ""
+    text = f"Not in update: {', '.join(others)}."
+    for power in sorted({role_units[role] for role in others} - {0}):
+        roles = ", ".join(role for role in others if role_units[role] == power)
+        text += f" Shown times {_power_of_width(power)}: {roles}."
+    return text
+
+
+def finite_width_text(rows: Sequence[Mapping[str, Any]], width: int) -> str:
+    """How large L/d is, of whose order the error of a prediction at infinite width is."""
+    last = max(row["num_sublayers"] for row in rows)
+    return f"L/d is {last / width:.2g} for L = {last} at d = {width}."
+
+
+def error_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The largest of the kernel rung's own errors."""
+    errors = [value for row in rows for value in row["error"].values() if value is not None]
+    return f"Standard error of its quasi-random points: {100 * max(errors, default=0):.2g} % at most."
+
+
+def left_out_text(answer: Mapping[str, Any]) -> str:
+    """Empty where nothing is."""
+    return f"Left out of {answer['scheme']}: {answer['left_out']}." if answer.get("left_out") else ""
+
+
+def admin_text(answer: Mapping[str, Any]) -> str:
+    """Empty of other networks."""
+    if answer["scheme"] != "admin" or answer["network"]["arch"] == "ffn":
+        return ""
+    return "admin: its residual weights are those of attention to equal tokens; profiled on these it would be less."
