@@ -25,6 +25,8 @@ class Scheme:
     stack: where the norms stand, and residual weight, branch weight, input scale and gains as expressions in L.
     sign_lr_multiplier: what the scheme multiplies the learning rate by under a sign-type optimizer; it is part of the
     scheme, so it stands inside the predicted update. min_sublayers: the least L for which the scheme is defined.
+    has_base: whether its branch weight is relative to that of a tuned base model, which may have any depth; here it is
+    of one block.
 
     >>> from sympy import Rational
     >>> from depthlaw.theory.meanfield.update import predict
@@ -41,6 +43,7 @@ class Scheme:
     stack: Stack
     sign_lr_multiplier: Expr = S.One
     min_sublayers: int = 1
+    has_base: bool = False
 
 
 def _post(name: str, source: str, alpha: Expr, lam: Expr) -> Scheme:
@@ -113,6 +116,7 @@ _ALL = (
         name="completep",
         source="Dey et al. 2025, arXiv 2505.01618",
         stack=Stack(placement=PRE, branch_weight=1 / _N),
+        has_base=True,
     ),
     Scheme(
         name="ln-scaling",

@@ -27,12 +27,15 @@ from rich.console import Console
 from scipy.stats import t as student_t
 from torch import nn
 
-from depthlaw.auditing.compare import NOT_INDEPENDENT, Depth, Fault, Findings, compare, together
+from depthlaw.auditing.compare import NOT_INDEPENDENT, Findings, compare
 from depthlaw.auditing.expected import Claimed
+from depthlaw.auditing.faults import Effect, Fault, times, together
+from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.inputs import Inputs, given, guess, line_of
 from depthlaw.auditing.laws import shape_of_draws
 from depthlaw.auditing.look import Built, Sublayer, look
-from depthlaw.auditing.text import show, times, title
+from depthlaw.auditing.models import Depth
+from depthlaw.auditing.text import show, title
 from depthlaw.auditing.updates import as_config, measured, of_few_tokens, predicted, task_of
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.cluster import as_they_end
@@ -335,7 +338,7 @@ def audit(
         remarks += missing
     if beyond and claimed is not None:
         remarks += _worse(claimed.name, optimizer, beyond)
-    told = (_with_why(fault, depths, rows, beyond, missed, name) for fault in findings.faults)
+    told = (_with_effect(fault, depths, rows, beyond, missed, name) for fault in findings.faults)
     findings = replace(findings, faults=tuple(told))
     return Audit(
         optimizer=optimizer,
@@ -548,31 +551,22 @@ def _lost(build: Build, num_layers: int, depth: Depth, seed: int) -> Iterator[Fa
         return
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     missing = [name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]
-    fix = f"# set them in {name}(), too, not in __init__ alone"
-    if missing:
-        yield Fault(
-            "lost-on-meta",
-            f"Built on the meta device, {name}() and reset_parameters() of its parts leave tensors without values.",
-            tuple(missing),
-            "memory as it was",
-            "values",
-            fix,
-        )
-        return
     before = dict([*depth.built.module.named_parameters(), *depth.built.module.named_buffers()])
     changed = [
         name
         for name, tensor in tensors.items()
         if tensor.is_floating_point() and name in before and _differs(tensor, before[name])
     ]
-    if changed:
+    if missing or changed:
         yield Fault(
-            "lost-on-meta",
-            f"Built on the meta device, the module starts otherwise: {name}() does not do what __init__ does.",
-            tuple(changed),
-            "another scale",
-            "that of the module as it is built",
-            fix,
+            kind="lost-on-meta",
+            says=f"Built on the meta device, {name}() and reset_parameters() of its parts leave tensors without values."
+            if missing
+            else f"Built on the meta device, the module starts otherwise: {name}() does not do what __init__ does.",
+            where=tuple(missing or changed),
+            amount="memory as it was" if missing else "another scale",
+            asked="values" if missing else "that of the module as it is built",
+            program=(Edit(f"# set them in {name}(), too, not in __init__ alone"),),
         )
 
 
@@ -855,13 +849,9 @@ def _outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterato
 
 _USELESS = 3.0
 """A factor between what is predicted and what is measured."""
-_ALIKE = 0.1
-"""Relative: growths that differ by less are alike."""
-
-_NO_FURTHER = "that moves the model no further here, but laws of depth assume layers that are drawn independently"
 
 
-def _with_why(
+def _with_effect(
     fault: Fault,
     depths: Sequence[Depth],
     rows: Sequence[Mapping[str, float]],
@@ -869,63 +859,32 @@ def _with_why(
     missed: Mapping[str, tuple[float, float]],
     name: str | None,
 ) -> Fault:
-    """The fault with its effect: the growth of the update, measured and predicted. missed: as ``_missed`` tells it."""
-    told = set[str]().union(*depths[-1].updates)
-    role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in told), None) or "update"
+    """The fault with its effect on the update, measured and predicted. missed: as ``_missed`` tells it."""
+    known = set[str]().union(*depths[-1].updates)
+    role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in known), None) or "update"
     side, _, name_of_role = role.rpartition("/")
-    of = f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role
-    start, end = depths[0].asked, depths[-1].asked
-    parts: list[str] = []
-    factors: list[float] = []
-    is_off = False
+    effect = Effect(
+        of=f"the {side}'s {name_of_role}" if side else "all branch matrices" if role == "update" else role,
+        name=name,
+        start=depths[0].asked,
+        end=depths[-1].asked,
+    )
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
-        factors.append((sum(last) / len(last)) / (sum(first) / len(first)))
-        parts.append(f"{times(factors[-1])} at {end}, measured")
-    both = {
-        number: (ways["as_it_is"][role], ways["as_it_should_be"][role])
-        for number, ways in far.items()
-        if fault.kind not in NOT_INDEPENDENT and role in ways["as_it_is"] and role in ways["as_it_should_be"]
-    }
+        effect = replace(effect, measured=(sum(last) / len(last)) / (sum(first) / len(first)))
     if fault.kind in NOT_INDEPENDENT:
-        if parts and rows and rows[0].get(role):
-            factors.append(rows[-1][role] / rows[0][role])
-            parts.append(f"that of independent layers would be {times(factors[-1])}, predicted")
-            if fault.kind == "identical-layers":
-                adds_up = factors[0] > (1 + _ALIKE) * factors[1]
-                what = "so all their branches add up in one direction" if adds_up else _NO_FURTHER
-                fault = replace(fault, what=f"{fault.what.rstrip('.')}{', ' if adds_up else '; '}{what}.")
-    elif both:
-        is_, mended = (list(ways) for ways in zip(*both.values(), strict=True))
-        factors += [*is_, *mended]
-        reached = [f"{times(factor)} at {number:,}" for number, factor in zip(both, is_, strict=True)]
-        parts.append(f"{' and '.join(reached)}, predicted")
-        parts.append(f"with every fault mended, as {name} is, {' and '.join(map(times, mended))}")
-        ratios = {number: ratio for number in both if (ratio := far[number]["ratio"].get(role)) is not None}
-        is_off = any(abs(ratio - 1) > _ALIKE for ratio in ratios.values())
-        if is_off and len(ratios) > 1 and max(ratios.values()) < (1 + _ALIKE) * min(ratios.values()):
-            parts.append(f"in size it is {times(ratios[max(ratios)])} what it should be, at any depth")
-        elif is_off:
-            first, *rest = (f"{times(ratio)} {{}}at {number:,}" for number, ratio in ratios.items())
-            parts.append(
-                f"in size it is {', '.join([first.format('what it should be '), *(t.format('') for t in rest)])}"
-            )
-        if role in missed:
-            measured_, predicted_ = missed[role]
-            parts.append(
-                f"but at {end} layers {predicted_:.3g} is predicted and {measured_:.3g} measured, so trust what is "
-                "measured, here and beyond"
-            )
-        if mended[-1] > (1 + _ALIKE) * is_[-1] and not ratios.get(max(both), 0.0) > 1 + _ALIKE:
-            does = "grows more" if mended[-1] > 1 else "shrinks less"
-            parts.append(
-                f"mended, that of {of} {does}, as {name}'s does: the fault is that the model is not what it says"
-            )
-    if not parts:
-        return fault
-    if all(abs(factor - 1) < _ALIKE for factor in factors) and not is_off:
-        return replace(fault, why=f"The update of {of} hardly changes with depth.")
-    return replace(fault, why=f"The update of {of}, beside that at {start} layers: {'; '.join(parts)}.")
+        if effect.measured is not None and rows and rows[0].get(role):
+            effect = replace(effect, independent=rows[-1][role] / rows[0][role])
+        return replace(fault, effect=effect)
+    ways = {number: own for number, own in far.items() if all(role in own[which] for which in _WAYS)}
+    if ways:
+        as_it_is, mended = ({number: own[which][role] for number, own in ways.items()} for which in _WAYS)
+        ratio = {number: of for number, own in ways.items() if (of := own["ratio"].get(role)) is not None}
+        effect = replace(effect, as_it_is=as_it_is, mended=mended, ratio=ratio, missed=missed.get(role))
+    return replace(fault, effect=effect)
+
+
+_WAYS = ("as_it_is", "as_it_should_be")
 
 
 def _left_out(built: Built) -> set[str]:

@@ -49,6 +49,11 @@ class Claimed:
     def is_absolute(self) -> bool:
         return isinstance(self.of, Recipe)
 
+    @property
+    def has_base(self) -> bool:
+        """Whether weights are relative to those of a base model of any depth."""
+        return isinstance(self.of, Scheme) and self.of.has_base
+
     def sides(self, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
         """What a scheme asks of a stack of so many layers, or of an encoder and a decoder of so many each. Empty where
         its source has no such network, and of a recipe."""

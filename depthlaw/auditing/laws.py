@@ -7,7 +7,7 @@ model tell its exponents to a percent. Laws are compared as the logarithm of wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,14 @@ SURE = 6.0
 """Standard errors at which a difference is one: of thousands of comparisons none gets there by chance."""
 SMALL = 0.03
 """A constant that is off by less changes the update by less than 6 %: no fault."""
+NEAR = 1e-2
+"""Relative: weights of the stream and of branches are read to rounding, but papers print constants of two digits."""
+UNLIKELY = 1e-9
+"""The probability of a misfit that no draw makes."""
+CLEAR = 0.2
+"""Relative: a layer that differs from all others by more is unlike them."""
+_MOST_LAYERS = 1000
+"""A weight or scale that is the same at every depth is not said to be that of more."""
 
 
 @dataclass(frozen=True)
@@ -152,3 +160,121 @@ def shape_of_draws(values: np.ndarray) -> str:
     if excess < -SURE * error and np.abs(values).max() < 2.6:
         return "truncated normal"
     return "normal" if abs(excess) < SURE * error else "other"
+
+
+# ---------------------------------------------------------------- points of one role
+
+
+def law_of(points: Sequence[Point]) -> Law:
+    """The law of a role's standard deviations; of those that follow one, where a few do not."""
+    law = fit(points, lambda point: point.std)
+    if law.misfit > UNLIKELY or not all(point.std > 0 and point.asked > 0 for point in points):
+        return law
+    odd = odd_points(points, is_few=True)
+    rest = fit([point for point in points if point not in odd], lambda point: point.std) if odd else law
+    return rest if rest.misfit > UNLIKELY else law
+
+
+def by_number(points: Iterable[Point]) -> dict[int, list[Point]]:
+    """By the number of layers."""
+    found: dict[int, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.num_layers, []).append(point)
+    return found
+
+
+def middle_ratio(points: Sequence[Point]) -> float:
+    """The median of what is there over what is asked for."""
+    ratios = sorted(point.std / point.asked for point in points)
+    return ratios[len(ratios) // 2]
+
+
+def odd_points(points: Sequence[Point], *, is_few: bool) -> list[Point]:
+    """Those at another scale than the rest. is_few: only where the rest is at least half of every depth and all as is
+    asked for, as where the last layer is left out."""
+    centre = middle_ratio(points)
+    odd = [p for p in points if abs(math.log(p.std / p.asked / centre)) > max(SURE * p.error, SMALL)]
+    if is_few and any(
+        2 * sum(p.num_layers == number for p in odd) > sum(p.num_layers == number for p in points)
+        for number in {p.num_layers for p in points}
+    ):
+        return []
+    return odd
+
+
+def counted_otherwise(points: Sequence[Point]) -> str | None:
+    """How the layer's index is counted, where that alone differs from what is asked for."""
+    asked = {(p.num_layers, p.layer): p.asked for p in points}
+    for text, index in (
+        ("from 0", lambda p: max(p.layer - 1, 1)),
+        ("from 2", lambda p: p.layer + 1),
+        ("from the last layer", lambda p: p.num_layers + 1 - p.layer),
+    ):
+        moved = [replace(p, asked=own) for p in points if (own := asked.get((p.num_layers, index(p))))]
+        if len({p.layer for p in moved}) > 1:
+            ratio = fit(moved, lambda point: point.std / point.asked)
+            if ratio.is_flat and ratio.misfit > UNLIKELY:
+                return text
+    return None
+
+
+def mean_ratio(points: Sequence[Point]) -> float:
+    return math.exp(mean([(math.log(point.std / point.asked), point) for point in points]))
+
+
+def mean(values: Sequence[tuple[float, Point]]) -> float:
+    """Of numbers that were read from matrices of other sizes."""
+    return sum(value * point.entries for value, point in values) / sum(point.entries for _, point in values)
+
+
+def scatter(entries: int) -> float:
+    """The relative difference of a standard deviation of so many entries that no draw makes."""
+    return SURE / math.sqrt(2 * entries)
+
+
+def is_near(value: float, wanted: float, share: float) -> bool:
+    return abs(value - wanted) <= share * max(abs(wanted), 1e-12)
+
+
+# ---------------------------------------------------------------- weights by the number of layers
+
+
+def by_num_layers(values: Mapping[tuple[int, int, str], float]) -> dict[int, float]:
+    """By the number of layers, what all sublayers have; empty where they differ."""
+    by_number: dict[int, set[float]] = {}
+    for (number, *_), value in values.items():
+        by_number.setdefault(number, set()).add(round(value, 6))
+    is_one = all(len(own) == 1 for own in by_number.values())
+    return {number: min(own) for number, own in by_number.items()} if is_one else {}
+
+
+def power_of(values: Mapping[int, float]) -> float | None:
+    """Of the number of layers, where values are a constant times a power of it; else None."""
+    if len(values) < 2 or min(values.values()) <= 0:
+        return None
+    first, last = min(values), max(values)
+    power = math.log(values[last] / values[first]) / math.log(last / first)
+    is_one = all(is_near(value, values[last] * (at / last) ** power, NEAR) for at, value in values.items())
+    return power if is_one else None
+
+
+def share_of_layers(ratio: float, power: float | None) -> str | None:
+    """How many of the layers a power of their number would have to count to be off by a ratio: half or twice as many.
+
+    >>> from depthlaw.auditing.laws import share_of_layers
+    >>> share_of_layers(2**0.5, -0.5), share_of_layers(1.2, -0.5)
+    ('half', None)
+    """
+    layers = ratio ** (1 / power) if power is not None and abs(power) > NEAR else 1.0
+    return next((text for text, by in (("half", 0.5), ("twice", 2.0)) if is_near(layers, by, 5 * NEAR)), None)
+
+
+def layers_of(value: float, asked: Mapping[int, float], share: float) -> int | None:
+    """The number of layers at which a law has a value: one of those at which it is given, or where it is a power."""
+    known = next((number for number, own in asked.items() if is_near(value, own, share)), None)
+    power, last = power_of(asked), max(asked)
+    if known is not None or value <= 0 or not power:
+        return known
+    number = round(last * math.exp(min(math.log(value / asked[last]) / power, math.log(_MOST_LAYERS))))
+    is_it = 0 < number < _MOST_LAYERS and is_near(value, asked[last] * (number / last) ** power, share)
+    return number if is_it else None

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from depthlaw.auditing.compare import NOT_INDEPENDENT
+from depthlaw.auditing.faults import times
 from depthlaw.auditing.look import pattern_of
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.model import BRANCH_ROLES
@@ -17,21 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from depthlaw.auditing.audit import Audit
-    from depthlaw.auditing.compare import Fault
+    from depthlaw.auditing.faults import Fault
 
 _MOST_BLOCKS = 12
 """Lines of the table of sublayers: a model whose weights differ from layer to layer has a line for each."""
 _GROWS = 0.1
 """Exponent of the update in the number of layers from which on it is told that the update grows."""
-
-
-def times(factor: float) -> str:
-    """
-    >>> from depthlaw.auditing.text import times
-    >>> times(1.234567), times(12345.6)
-    ('x 1.23', 'x 12,346')
-    """
-    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
 
 
 def title(audit: Audit) -> str:

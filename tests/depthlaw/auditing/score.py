@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from depthlaw.auditing.audit import audit
-from depthlaw.auditing.compare import Fault
+from depthlaw.auditing.faults import Fault
 from tests.depthlaw.auditing.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
 from tests.depthlaw.auditing.transformer import Build, renamed
 

@@ -1,0 +1,211 @@
+"""Layers: as many as were asked for, each run, with a way round, trained, and none a copy of another."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import torch
+
+from depthlaw.auditing.faults import Fault, Remark, Told, distinct, few
+from depthlaw.auditing.fixes import Code, Edit
+from depthlaw.auditing.look import Built, Weight, pattern_of
+from depthlaw.auditing.models import Beside, Models
+
+_START = 8
+"""Entries of a matrix by which its copies are looked for."""
+
+
+def layers_not_run(models: Models) -> Told:
+    """Layers of which nothing that the module gives depends."""
+    built = models.last.built
+    skipped = _skipped(built)
+    if skipped and (idle := built.unused_in_training(skipped)):
+        numbers = dict.fromkeys("".join(block) for name in idle if (block := _block_of(name)))
+        yield Fault(
+            kind="depth-ignored",
+            says="The module has layers that it does not run.",
+            where=tuple(idle),
+            amount=f"parameters of which nothing that it gives depends, in {', '.join(numbers)}",
+            asked="each layer in its place",
+            program=(Edit("for layer in layers: x = layer(x)  # each of them"),),
+        )
+    elif skipped:
+        yield Remark("layers that are left out of evaluation, and not of training, are not read")
+
+
+def _skipped(built: Built) -> list[str]:
+    """Parameters of the blocks of a stack of which the pass used none."""
+    stacks = {block[0] for w in built.weights if (block := _block_of(w.name))}
+    run = {_block_of(name) for name in built.flow.parameters}
+    blocks = {name: _block_of(name) for name in built.unused}
+    return [name for name, block in blocks.items() if block and block[0] in stacks and block not in run]
+
+
+def number_of_layers(models: Models) -> Told:
+    """Another number of layers than the builder was asked for, of those that are run."""
+    depths = models.depths
+    if _skipped(models.last.built):
+        return
+    wrong = [depth for depth in depths if any(count != depth.asked for count in depth.counts.values())]
+    if not wrong or models.last.built.joined or all(_num_blocks(depth.built) == depth.asked for depth in depths):
+        return  # of layers without attention there are as many as were asked for, by their names
+    text = ", ".join(f"{depth.asked}: {'+'.join(map(str, depth.counts.values()))}" for depth in depths)
+    ratios = [[count / depth.asked for count in depth.counts.values()] for depth in depths]
+    if 1.0 in ratios[0] and all(own == ratios[0] for own in ratios):  # one side as deep, the other so many times
+        yield Remark(f"sides are not of one depth: of the layers asked for the builder builds {text}")
+        return
+    halves, doubles = (all(ratio == by for own in ratios for ratio in own) for by in (0.5, 2.0))
+    if halves or doubles:
+        what = "sublayers" if halves else "pairs of blocks"
+        yield Remark(f"the builder counts {what}: of the layers asked for it builds {text}")
+        return
+    yield Fault(
+        kind="depth-ignored",
+        says="The module has another number of layers than its builder was asked for.",
+        amount=f"layers by the number asked for: {text}",
+        asked="as many as are asked for",
+        program=(Edit("for index in range(num_layers): layers.append(Block(...))"),),
+    )
+
+
+def unread(models: Models) -> Told:
+    """What could not be read."""
+    lines = (line for depth in models.depths for line in depth.built.unread if "no residual connection" not in line)
+    yield from map(Remark, distinct(lines))
+
+
+def no_residual(models: Models) -> Told:
+    """Matrices on the stream itself, with no way round."""
+    for side, names in models.serial.items():
+        patterns: dict[str, list[str]] = {}
+        for name in names:
+            patterns.setdefault(pattern_of(name), []).append(name)
+        texts = [own[0] if len(own) == 1 else f"{pattern} ({len(own)})" for pattern, own in patterns.items()]
+        yield Fault(
+            kind="no-residual",
+            says="There is no residual connection round {which} (or there are several streams side by side).",
+            terms={"which": few(texts)},
+            where=distinct(names),
+            amount="x' = F(x)",
+            asked="x' = x + F(x)",
+            program=(Edit("x = x + branch(x)"),),
+            side=side,
+        )
+
+
+def skips(models: Models) -> Told:
+    """Ways round several sublayers, and what is put beside the stream."""
+    yield from map(Remark, (*models.last.built.long_skips, *models.last.built.joined))
+
+
+def not_trained(models: Models) -> Told:
+    """Matrices that are frozen."""
+    weights = models.last.built.weights
+    names, frozen = (distinct(w.name for w in own) for own in (weights, [w for w in weights if _is_frozen(w)]))
+    if len(frozen) == len(names):
+        yield Remark("the matrices of branches are not trained (requires_grad is False): they have no update")
+    elif frozen:
+        patterns = few(distinct(map(pattern_of, frozen)))
+        yield Remark(f"{len(frozen)} of {len(names)} matrices of branches are not trained: {patterns}")
+
+
+def _is_frozen(weight: Weight) -> bool:
+    return not weight.parameter.requires_grad
+
+
+def copies(models: Models) -> Told:
+    """Layers that share their matrices, or start as copies of one another."""
+    built = models.last.built
+    for side in built.sides:
+        shared, copied = _shared_and_copied(built, side)
+        apart = "nn.ModuleList(Block() for _ in range(num_layers))"
+        if shared and models.claimed is None:
+            of = f" of the {side}" if len(built.sides) > 1 else ""
+            yield Remark(
+                f"layers{of} share their matrices; where that is not meant, build a block for each, {apart}, and not "
+                "[block] * num_layers"
+            )
+        elif shared:
+            yield Fault(
+                kind="shared-layers",
+                says="Layers share their matrices: they are one and the same parameter.",
+                where=distinct(shared),
+                amount="one matrix in several layers",
+                asked="a matrix of its own in each layer",
+                program=(Edit(f"layers = {apart}  # not [block] * num_layers"),),
+                side=side,
+            )
+        if copied:
+            yield Fault(
+                kind="identical-layers",
+                says="Layers start as copies of one another.",
+                where=distinct(copied),
+                amount="equal entries in different layers",
+                asked="independent draws",
+                program=(
+                    models.initialise("draws each layer's matrices by themselves")
+                    if isinstance(models, Beside) and models.is_absolute
+                    else _drawn_anew(copied[0]),
+                ),
+                side=side,
+            )
+
+
+def _shared_and_copied(built: Built, side: str) -> tuple[list[str], list[str]]:
+    groups: dict[str, list[tuple[int, Weight]]] = {}
+    for sublayer in built.sides[side]:
+        for weight in sublayer.weights:
+            groups.setdefault(weight.role, []).append((sublayer.index, weight))
+    shared, copied = [], []
+    for weights in groups.values():
+        seen: dict[tuple, tuple[int, Weight]] = {}
+        for place, weight in weights:
+            start = weight.of(weight.parameter).flatten()[:_START].tolist()
+            before, first = seen.setdefault((tuple(weight.shape), *start), (place, weight))
+            if first is weight or (before == place and first.name == weight.name):
+                continue
+            if _are_one(first, weight):
+                shared.append(weight.name)
+            elif first.std > 0 and torch.equal(first.of(first.parameter), weight.of(weight.parameter)):
+                copied.append(weight.name)
+    return shared, copied
+
+
+def _are_one(first: Weight, second: Weight) -> bool:
+    """Whether two are the same entries of one parameter; a parameter may hold the matrices of all layers."""
+    if first.name != second.name or first.expert != second.expert:
+        return False
+    if first.features is None or second.features is None:
+        return first.features is second.features
+    return torch.equal(first.features, second.features)
+
+
+def _drawn_anew(name: str) -> Code:
+    """Python that draws the matrices of all layers again, of which this is one, at the scale that they have."""
+    start = pattern_of(name).partition("*")[0]
+    return Code(
+        "for name, parameter in model.named_parameters():",
+        (
+            f'if name.startswith("{start}") and parameter.ndim > 1:',
+            "    torch.nn.init.normal_(parameter, parameter.mean().item(), parameter.std().item())",
+        ),
+    )
+
+
+def _block_of(name: str) -> tuple[str, str] | None:
+    """The stack and the block of a parameter, by the first number in its name.
+
+    >>> from depthlaw.auditing.checks.layers import _block_of
+    >>> _block_of("h.3.experts.0.up"), _block_of("head.weight")
+    (('h.', '3'), None)
+    """
+    found = re.match(r"(.*?)(?<![^.])(\d+)\.", name)
+    return None if found is None else (found[1], found[2])
+
+
+def _num_blocks(built: Built) -> int:
+    """Of the stack that has most, by the names of what it runs."""
+    stacks = {block[0] for weight in built.weights if (block := _block_of(weight.name))}
+    blocks = {block for name in built.flow.parameters if (block := _block_of(name)) and block[0] in stacks}
+    return max(Counter(stack for stack, _ in blocks).values(), default=0)

@@ -1,0 +1,226 @@
+"""Norms: where they stand, of which kind they are, and whether they normalise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+from depthlaw.auditing.checks.weights import summed_as_asked
+from depthlaw.auditing.expected import Pair
+from depthlaw.auditing.faults import PLACES, Amount, Fault, Remark, Told, distinct, layers_text
+from depthlaw.auditing.fixes import NORM_CLASSES, Edit, norm_line
+from depthlaw.auditing.laws import NEAR, is_near
+from depthlaw.auditing.look import Built, Sublayer
+from depthlaw.auditing.models import Beside, Depth, Models, by_depth, norms_ahead, norms_behind
+from depthlaw.theory.stack import NORM_FUNCTIONS
+
+SCALE = 0.03
+"""Relative: scales are read from one network's second moments."""
+_SMALL_EPSILON = 0.01
+"""Beside the stream's second moment, an epsilon that changes what a norm gives by half of that."""
+_USUAL_EPSILON = 1e-5
+_OF_BRANCHES = ", of what branches are given"
+PLACE_TEXTS = {
+    "pre": "on what the branch is given",
+    "q": "of the queries",
+    "k": "of the keys",
+    "v": "of the values",
+    "inner": "before the output matrix",
+    "branch": "on what the branch gives out",
+    "post": "on the stream behind the sum",
+}
+
+
+def norms_of_branches(beside: Beside) -> Told:
+    """Norms within sublayers that are missing, or too many."""
+    yield from _placed(beside, [place for place in PLACES if place != "post"])
+
+
+def norms_of_stream(beside: Beside) -> Told:
+    """Norms behind sums that are missing, or too many."""
+    yield from _placed(beside, ["post"])
+
+
+def _placed(beside: Beside, places: Sequence[str]) -> Told:
+    missing: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
+    extra: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
+    total: dict[str, int] = {}
+    for depth, own in beside.pairs:
+        for pair in own:
+            kind = pair.built.kind
+            total[kind] = total.get(kind, 0) + 1
+            for place in places:
+                there, asked = place in pair.built.norms, place in pair.places
+                if asked and not there:
+                    missing.setdefault((kind, place), []).append((depth, pair))
+                elif there and not asked and (place not in ("q", "k") or beside.is_absolute):
+                    extra.setdefault((kind, place), []).append((depth, pair))
+    for (word, groups), place in product((("missing", missing), ("too many", extra)), places):
+        if lines := {kind: group for (kind, at), group in groups.items() if at == place}:
+            yield _of_place(beside, place, word, lines, total)
+
+
+def _of_place(
+    beside: Beside, place: str, word: str, lines: dict[str, list[tuple[Depth, Pair]]], total: dict[str, int]
+) -> Fault:
+    every = all(len(group) == total[kind] for kind, group in lines.items())
+    deepest = max((group[-1][0] for group in lines.values()), key=lambda depth: depth.asked)
+    own = [pair for group in lines.values() for depth, pair in group if depth is deepest]
+    pair = own[-1]
+    which = "." if every else f": {layers_text({p.layer for p in own})} of {deepest.asked}."
+    is_of_sum = place in ("pre", "branch", "post")
+    return Fault(
+        kind="norms",
+        says="A norm {place} is {word} in {share} {kinds} sublayer{which}",
+        terms={
+            "place": PLACE_TEXTS[place],
+            "word": word,
+            "share": "every" if every else "some",
+            "kinds": " and ".join(sorted(lines)),
+            "which": which,
+        },
+        where=distinct(w.name for p in own for w in p.built.weights),
+        amount=Amount("", pair.built.norms),
+        asked=Amount("", pair.places),
+        program=(
+            summed_as_asked(beside, deepest, pair)
+            if is_of_sum
+            else Edit(norm_line(place, is_missing=word == "missing")),
+        ),
+        roles=(place,),
+    )
+
+
+def norms_of_queries(beside: Beside) -> Told:
+    """Of norms of queries and keys a scheme says nothing."""
+    has_more = ({"q", "k"} & pair.built.norms - pair.places for _, own in beside.pairs for pair in own)
+    if not beside.is_absolute and any(has_more):
+        yield Remark(f"queries and keys are normalised, of which {beside.name} says nothing")
+
+
+def final_norm(beside: Beside) -> Told:
+    """The norm behind the last sublayer."""
+    for depth, asked in zip(beside.depths, beside.asked, strict=True):
+        built, ends = depth.built, asked.ends_in_norm
+        wrong = [side for side, final in built.final.items() if final != ends and side in built.sides]
+        if wrong and not ends:
+            yield Remark(f"a final norm stands behind the last sublayer; {beside.name} has none")
+        elif wrong:
+            yield Fault(
+                kind="norms",
+                says="No norm stands behind the last sublayer, before the head.",
+                amount="no final norm",
+                asked="a final norm",
+                program=(Edit("x = self.final_norm(x)  # before the head"),),
+                roles=("final",),
+                side=wrong[0],
+            )
+        if wrong:
+            return
+
+
+def kind_of_norms(beside: Beside) -> Told:
+    """layernorm, rmsnorm or another."""
+    kind, wanted = beside.last.built.norm_kind, beside.asked[-1].norm_kind
+    if kind is not None and kind != wanted and any(pair.places for _, own in beside.pairs for pair in own):
+        yield Fault(
+            kind="norms",
+            says=f"The norms are {kind}, and {beside.name} has {wanted}.",
+            amount=kind,
+            asked=wanted,
+            program=(Edit(f"norm = {NORM_CLASSES.get(wanted, wanted)}(d_model)"),),
+            roles=("kind",),
+        )
+
+
+# ---------------------------------------------------------------- what they give
+
+
+def input_scales(beside: Beside) -> Told:
+    """The scale of what branches are given behind their norms: another than the claim's, by gains, by an epsilon or by
+    a number."""
+    if beside.asked[-1].norm_kind in NORM_FUNCTIONS:
+        return  # what is behind a function in a norm's place hangs on the stream
+    for side, own in beside.by_side:
+        both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places]
+        both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms)]
+        wrong = [(d, p) for d, p in both if not is_near(p.built.input_rms, p.asked.input_scale, SCALE)]
+        if not wrong:
+            continue
+        depth, pair = wrong[-1]
+        is_of_one = all(is_near(p.asked.input_scale, 1.0, NEAR) for _, p in both)
+        gains = _gains_off(depth.built) if is_of_one else []
+        is_eps = all(p.built.input_growth > SCALE and p.built.epsilon("pre")[0] > 0 for _, p in wrong)
+        if is_of_one and not gains and is_eps:
+            wrong_subs, subs = ([(d, p.built) for d, p in pairs] for pairs in (wrong, both))
+            yield epsilon_fault("pre", wrong_subs, subs)
+            continue
+        yield Fault(
+            kind="norm-gain" if gains else "input-scale",
+            says="Gains of norms do not start at 1."
+            if gains
+            else f"What branches are given has another scale than {beside.name}'s.",
+            where=tuple(gains) or distinct(w.name for d, p in wrong if d is depth for w in p.built.weights),
+            amount=Amount("root mean square", by_depth((d, p.built.input_rms) for d, p in both), _OF_BRANCHES),
+            asked=Amount("root mean square", by_depth((d, p.asked.input_scale) for d, p in both)),
+            program=(
+                Edit(
+                    "nn.init.ones_(norm.weight)"
+                    if gains
+                    else f"u = {pair.asked.input_scale:.6g} * norm(x)  # layer {pair.layer} of {depth.asked}"
+                ),
+            ),
+            roles=("pre",),
+            side=side,
+        )
+
+
+def _gains_off(built: Built) -> list[str]:
+    """Names of norms' gains that are neither 1 nor 0 on the average (those that are stored as 1 + w are 0)."""
+    gains = {
+        name: built.flow.parameters[name].detach().double() for name, of in built.others.items() if of == "norm_gain"
+    }
+    return [name for name, gain in gains.items() if abs(gain.mean().item() - 1) > SCALE and gain.any()]
+
+
+def norms_that_do_not_normalise(models: Models) -> Told:
+    """Norms whose epsilon is not small: of a claim, those on the stream; else those that leave more of the size of what
+    they are given than they take out."""
+    most = 0.5 if models.claimed is None else 2 * SCALE
+    is_function = models.last.built.norm_kind in NORM_FUNCTIONS
+    for side, place in product(models.last.built.sides, ("pre", "post")):
+        every = [(depth, sub) for depth in models.depths for sub in depth.built.sides.get(side, ())]
+        own = [(depth, sub) for depth, sub in every if math.isfinite(sub.epsilon(place)[0])]
+        wrong = [(depth, sub) for depth, sub in own if _growth_at(sub, place) > most]
+        if 2 * len(wrong) > len(own) and not is_function and (models.claimed is None or place == "post"):
+            yield epsilon_fault(place, wrong, own)
+
+
+def _growth_at(sub: Sublayer, place: str) -> float:
+    return sub.input_growth if place == "pre" else sub.output_growth
+
+
+def epsilon_fault(place: str, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequence[tuple[Depth, Sublayer]]) -> Fault:
+    depth = wrong[-1][0]
+    there = [sub for at, sub in wrong if at is depth]
+    eps, moment = max((sub.epsilon(place) for sub in there), key=lambda told: told[1])
+    class_ = NORM_CLASSES.get(str(depth.built.norm_kind), "Norm")
+    enough = min(10 ** math.floor(math.log10(moment * _SMALL_EPSILON)), _USUAL_EPSILON)
+    names = (norms_ahead if place == "pre" else norms_behind)(depth.built, there)
+    is_pre = place == "pre"
+    sizes = ((d, sub.input_rms if is_pre else (1 - _growth_at(sub, place)) ** 0.5) for d, sub in own)
+    beside = "the stream" if is_pre else "the sums that they stand behind"
+    fix = f"norm = {class_}(d_model, eps={enough:.0e})  # or a larger {'embedding' if is_pre else 'stream'}"
+    return Fault(
+        kind="epsilon",
+        says="The norms' epsilon, about {eps:.1g}, is not small beside the second moment of "
+        f"{beside}, {{moment:.1g}}.",
+        terms={"eps": eps, "moment": moment},
+        where=names or distinct(w.name for sub in there for w in sub.weights),
+        amount=Amount("root mean square", by_depth(sizes), _OF_BRANCHES if is_pre else ", of what norms give"),
+        asked=Amount("root mean square", 1.0),
+        program=(Edit(fix),),
+        roles=(place,),
+        side=there[-1].side,
+    )

@@ -1,0 +1,249 @@
+"""A single layer that is unlike all others of its kind and sizes, which are alike.
+
+What several layers have, or the first, may be meant: dense FFNs before those of experts, norms that stand elsewhere in
+a part of the stack, a first layer behind an embedding's norm. So may norms of queries and keys, which one kind of
+attention may have, and the norm behind the last sublayer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from depthlaw.auditing.checks.norms import PLACE_TEXTS, epsilon_fault
+from depthlaw.auditing.faults import Amount, Fault, Told, distinct
+from depthlaw.auditing.fixes import CONSTANT, NORMAL, Assign, Code, Edit, Entry, norm_line, summed
+from depthlaw.auditing.laws import CLEAR, NEAR, SMALL, is_near, scatter
+from depthlaw.auditing.look import Built, Sublayer, Weight
+from depthlaw.auditing.models import Models, rows_text
+
+Siblings = tuple[object, ...]
+"""What sublayers that are beside one another have in common: their kind, and the sizes of their matrices."""
+_FEWEST_SIBLINGS = 3
+"""Layers of which one can be unlike the others."""
+_SIBLINGS = 5
+"""Layers of which no part is a single one: of four, it may be the last quarter."""
+_BEHIND = 4
+"""Layers behind an odd one that show that not every fourth is like it."""
+_MOST_GROWTH = 0.2
+"""By how many percent what a norm gives grows where it is given one percent more, which no epsilon of use makes."""
+_AS_OTHERS = ", as in all other layers"
+
+
+class Odd(NamedTuple):
+    """A sublayer that is unlike the rest of its group, of the model of a number of layers. The rest begins with those
+    that have the norms of most."""
+
+    number: int
+    sub: Sublayer
+    rest: Sequence[Sublayer]
+
+
+def odd_norms(models: Models) -> Told:
+    """A layer whose norms stand at other places, or do not normalise."""
+    for side, key, _ in _groups(models):
+        for place in ("pre", "inner", "branch", "post"):
+            odd = _odd_one(models, side, key, lambda sub, at=place: 1.0 + (at in sub.norms))
+            if odd and not (place == "post" and odd[-1].sub is models.last.built.sides[side][-1]):
+                yield _odd_norm(odd, place)
+                break
+        else:
+            odd = _odd_one(models, side, key, lambda sub: 1.0 + (sub.input_growth > _MOST_GROWTH))
+            if odd and math.isfinite(odd[-1].sub.epsilon("pre")[0]):
+                yield _odd_epsilon(models, odd)
+
+
+def odd_weights(models: Models) -> Told:
+    """A layer whose stream or branch is multiplied by another number."""
+    if models.last.built.long_skips:
+        return  # an earlier value of the stream may come in where it is another
+    for side, key, _ in _groups(models):
+        for weight, value in (("residual_weight", _share_of_stream), ("branch_weight", lambda sub: sub.branch_weight)):
+            odd = _odd_one(models, side, key, value)
+            if odd and not is_near(getattr(odd[-1].sub, weight), getattr(odd[-1].rest[0], weight), NEAR):
+                yield _odd_weight(odd, weight)
+                break
+
+
+def odd_stds(models: Models) -> Told:
+    """A layer whose matrices of a role start at another scale."""
+    for side, key, group in _groups(models):
+        for role, own in group[0].roles.items():
+            share = max(SMALL, scatter(sum(w.of(w.parameter).numel() for w in own)))
+            if odd := _odd_one(models, side, key, lambda sub, of=role: _mean_std(sub.roles.get(of, [])), share):
+                yield _odd_std(models, odd, role)
+
+
+# ---------------------------------------------------------------- which one is odd
+
+
+def _groups(models: Models) -> Iterator[tuple[str, Siblings, list[Sublayer]]]:
+    for side in models.last.built.sides:
+        for key, group in _siblings(models.last.built, side).items():
+            yield side, key, group
+
+
+def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
+    groups: dict[Siblings, list[Sublayer]] = {}
+    for sub in built.sides.get(side, ()):
+        groups.setdefault((sub.kind, *sorted((w.role, *w.shape) for w in sub.weights)), []).append(sub)
+    return groups
+
+
+def _odd_one(
+    models: Models, side: str, key: Siblings, value: Callable[[Sublayer], float], share: float = NEAR
+) -> list[Odd]:
+    """The sublayer of a group whose value differs from all others', which are alike, with the number of layers; that of
+    the deepest model comes last. Empty where none does, or it is the first, or it follows a rule. share: relative, what
+    is alike; a difference is several times that.
+
+    The last of a model is odd where it is the last that differs in shallower ones, too. Others may follow one that is
+    early by a rule, such as every fourth layer: where too few of them were built to tell, twice as many are.
+    """
+    by_depth = {depth.counts[side]: _siblings(depth.built, side).get(key, []) for depth in models.depths}
+    *shallower, (_, group) = by_depth.items()
+    found = _apart([value(sub) for sub in group], share)
+    others = [_apart([value(sub) for sub in own], share) for _, own in shallower if len(own) > 2]
+    if len(group) < _FEWEST_SIBLINGS or len(found) != 1 or found[0] == 0 or any(len(own) > 1 for own in others):
+        return []
+    odd = group[found[0]]
+    behind = len(group) - found[0] - 1
+    if not behind:
+        ends = [(value(own[0]), value(own[-1])) for _, own in shallower if len(own) > 1]
+        is_told = len(group) >= _SIBLINGS
+        if any(is_near(last, first, share) for first, last in ends):
+            return []
+    else:
+        is_at_one_place = all(own == found for own in others if own)
+        is_told = len(group) >= _SIBLINGS and (not is_at_one_place or behind >= max(found[0] + 1, _BEHIND))
+    if not is_told:
+        deeper = models.deeper(2 * models.last.asked)
+        own = _siblings(deeper, side).get(key, []) if deeper is not None else []
+        if len(own) <= len(group) or len(_apart([value(sub) for sub in own], share)) > 1:
+            return []
+    wanted = next(value(sub) for sub in group if sub is not odd)
+    told = []
+    usual = Counter(sub.norms for sub in group).most_common(1)[0][0]
+    for count, own in by_depth.items():
+        middle = sorted(map(value, own))[len(own) // 2] if len(own) > 2 else wanted
+        off = [sub for sub in own if not is_near(value(sub), middle, max(CLEAR, 2 * share))]
+        if len(off) == 1 < len(own):
+            rest = [sub for sub in own if sub is not off[0]]
+            told.append(Odd(count, off[0], sorted(rest, key=lambda sub: sub.norms != usual)))
+    return told
+
+
+def _apart(values: Sequence[float], share: float) -> list[int]:
+    """Places of the values that are not near the median; all, where it cannot be told from which they differ."""
+    middle = sorted(values)[len(values) // 2]
+    off = [place for place, value in enumerate(values) if not is_near(value, middle, share)]
+    is_clear = all(not is_near(values[place], middle, max(CLEAR, 2 * share)) for place in off)
+    return off if is_clear and middle else list(range(len(values)))
+
+
+def _share_of_stream(sub: Sublayer) -> float:
+    """The residual weight over the branch weight: a number behind the sum is in both."""
+    return sub.residual_weight / sub.branch_weight if sub.branch_weight else 0.0
+
+
+def _mean_std(own: Sequence[Weight]) -> float:
+    return math.sqrt(sum(w.std**2 for w in own) / len(own)) if own else 0.0
+
+
+# ---------------------------------------------------------------- faults
+
+
+def _which(odd: Sequence[Odd]) -> str:
+    """Which layer it is, of the deepest model and of shallower ones."""
+    *before, last = (f"{at.sub.layer} of {at.number}" for at in odd)
+    return f"layer {last}" + (f" (and {', '.join(before)})" if len({at.sub.layer for at in odd}) > 1 else "")
+
+
+def _matrices(odd: Sequence[Odd]) -> tuple[str, ...]:
+    return distinct(w.name for at in odd for w in at.sub.weights)
+
+
+def _odd_norm(odd: Sequence[Odd], place: str) -> Fault:
+    last, rest = odd[-1].sub, odd[-1].rest[0]
+    is_missing = place not in last.norms
+    is_one = len(last.norms ^ rest.norms) == 1
+    verb = "is missing" if is_missing else "stands"
+    what = f"A norm {PLACE_TEXTS[place]} {verb}" if is_one else "Norms stand at other places"
+    fix = norm_line(place, is_missing=is_missing) if is_one else summed("", "", rest.norms)
+    return Fault(
+        kind="norms",
+        says=f"{what} in {_which(odd)} alone, in its {last.kind} sublayer.",
+        where=_matrices(odd),
+        amount=Amount("", last.norms),
+        asked=Amount("", rest.norms, _AS_OTHERS),
+        program=(Edit(f"{fix}  # in {_which(odd)} alone"),),
+        roles=(place,),
+        side=last.side,
+    )
+
+
+def _odd_epsilon(models: Models, odd: Sequence[Odd]) -> Fault:
+    last = odd[-1].sub
+    fault = epsilon_fault("pre", [(models.last, last)], [(models.last, last)])
+    (edit,) = fault.program
+    assert isinstance(edit, Edit)
+    return replace(
+        fault,
+        says=f"The norm before the {last.kind} sublayer of {_which(odd)} has another epsilon than all others: about "
+        "{eps:.1g}, beside a second moment of the stream of {moment:.1g}.",
+        program=(Edit(f"{edit.text.partition('  #')[0]}  # in {_which(odd)} alone"),),
+    )
+
+
+def _odd_weight(odd: Sequence[Odd], weight: str) -> Fault:
+    last, rest, word = odd[-1].sub, odd[-1].rest[0], weight.replace("_", " ")
+    stream, branch = ("" if of == 1 else f"{of:.6g} * " for of in (rest.residual_weight, rest.branch_weight))
+    is_trained = weight == "branch_weight" and last.branch_parameter is not None
+    name = last.branch_parameter
+    return Fault(
+        kind=weight.replace("_", "-"),
+        says=f"The {word} in {_which(odd)} is another than in all other layers.",
+        where=distinct(str(at.sub.branch_parameter) for at in odd) if is_trained else _matrices(odd),
+        amount=Amount(word, getattr(last, weight)),
+        asked=Amount(word, getattr(rest, weight), _AS_OTHERS),
+        program=(
+            Code(CONSTANT.format(f'"{name}"', "", f"{rest.branch_weight:.6g}"))
+            if is_trained
+            else Edit(f"{summed(stream, branch, rest.norms)}  # in {_which(odd)} alone"),
+        ),
+        side=last.side,
+    )
+
+
+def _odd_std(models: Models, odd: Sequence[Odd], role: str) -> Fault:
+    last, called = odd[-1].sub, models.called(odd[-1].sub.side)
+    asked = {at.number: math.fsum(_mean_std(sub.roles[role]) for sub in at.rest) / len(at.rest) for at in odd}
+    wanted = asked[odd[-1].number]
+    off = [w for w in last.roles[role] if not is_near(w.std, wanted, CLEAR)]  # of experts, perhaps one
+    experts = {w.expert for w in off or last.roles[role]}
+    own = {
+        at.number: tuple(
+            Entry(w.name, rows_text(w) or "", at.sub.layer, f"{asked[at.number]:.4g}")
+            for w in at.sub.roles[role]
+            if w.expert in experts
+        )
+        for at in odd
+    }
+    if {at.sub.layer for at in odd} == {last.layer} and all(is_near(of, wanted, SMALL) for of in asked.values()):
+        each = (NORMAL.format(f'"{entry.name}"', entry.rows, entry.value) for entry in own[odd[-1].number])
+        program = [Code(f"if {called} >= {last.layer}:", tuple(each))]
+    else:
+        program = [Assign(NORMAL, entries, None, called, number) for number, entries in own.items()]
+    return Fault(
+        kind="init-law",
+        says=f"The {{roles}} matrices of {_which(odd)} start at another scale than all others.",
+        where=distinct(entry.name for entries in own.values() for entry in entries),
+        amount=f"std {_mean_std(off or last.roles[role]):.3g}",
+        asked=f"std {wanted:.3g}{_AS_OTHERS}",
+        program=program,
+        roles=(role,),
+        side=last.side,
+    )

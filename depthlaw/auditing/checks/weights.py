@@ -1,0 +1,203 @@
+"""Weights of the stream and of branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from depthlaw.auditing.expected import Pair
+from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct
+from depthlaw.auditing.fixes import CONSTANT, Assign, Edit, Entry, summed
+from depthlaw.auditing.laws import NEAR, by_num_layers, is_near, layers_of, power_of, share_of_layers
+from depthlaw.auditing.models import Beside, Depth, by_depth, names_of
+
+Pairs = Sequence[tuple[Depth, Pair]]
+
+
+def residual_weights(beside: Beside) -> Told:
+    """What multiplies the stream."""
+    for side, own in beside.by_side:
+        wrong = [(depth, pair) for depth, pair in own if not is_near(*_ratio_where_post(pair), NEAR)]
+        if wrong:
+            yield Fault(
+                kind="residual-weight",
+                says=_cause(beside, "residual weight", own, wrong),
+                where=names_of(wrong),
+                amount=Amount("residual weight", by_depth((d, p.built.residual_weight) for d, p in own)),
+                asked=Amount("residual weight", by_depth((d, p.asked.residual_weight) for d, p in own)),
+                program=(summed_as_asked(beside, *wrong[-1]),),
+                side=side,
+            )
+
+
+def branch_weights(beside: Beside) -> Told:
+    """What multiplies branches, and whether that is trained."""
+    for side, own in beside.by_side:
+        wrong = [(depth, pair) for depth, pair in own if _is_branch_off(pair)]
+        if wrong and _is_of_another_base(beside, own):
+            yield Remark(
+                f"the branch weight is {beside.name}'s times the number of layers of a base model, which is yours"
+            )
+        elif wrong:
+            depth, pair = wrong[-1]
+            yield Fault(
+                kind="branch-weight",
+                says=_cause(beside, "branch weight", own, wrong),
+                where=_branch_names(wrong),
+                amount=Amount("branch weight", by_depth((d, p.built.branch_weight) for d, p in own)),
+                asked=Amount("branch weight", by_depth((d, p.asked.branch_weight) for d, p in own)),
+                program=(
+                    _started(beside, [p for d, p in wrong if d is depth], depth)
+                    if pair.built.trained
+                    else summed_as_asked(beside, depth, pair),
+                ),
+                side=side,
+            )
+        elif kinds := [(depth, pair) for depth, pair in own if _asked_kind(pair) != _kind(pair)]:
+            pair = kinds[-1][1]
+            yield Fault(
+                kind="branch-weight",
+                says=f"The branch weight is {_kind(pair)}; {beside.name} has it {_asked_kind(pair)}.",
+                where=_branch_names(kinds),
+                amount=_kind(pair),
+                asked=_asked_kind(pair),
+                program=(
+                    Edit(
+                        f"self.scale = nn.Parameter(torch.full((d_model,), {pair.asked.branch_weight:.6g}))"
+                        if pair.asked.has_layer_scale
+                        else "self.scale = nn.Parameter(torch.zeros(()))"
+                        if pair.asked.trains_branch_weight
+                        else f"x = x + {pair.asked.branch_weight:.6g} * branch(x)"
+                    ),
+                ),
+                side=side,
+            )
+
+
+def _is_branch_off(pair: Pair) -> bool:
+    """Where a norm stands on the stream, the residual weight over the branch weight is all that counts."""
+    is_post = "post" in pair.built.norms and "post" in pair.places
+    return not is_post and not is_near(pair.built.branch_weight, pair.asked.branch_weight, NEAR)
+
+
+def _kind(pair: Pair) -> str:
+    return {"vector": "a trained vector", "scalar": "a trained scalar", None: "fixed"}[pair.built.trained]
+
+
+def _asked_kind(pair: Pair) -> str:
+    asked = pair.asked
+    return (
+        "a trained vector" if asked.has_layer_scale else "a trained scalar" if asked.trains_branch_weight else "fixed"
+    )
+
+
+def _is_of_another_base(beside: Beside, own: Pairs) -> bool:
+    """Whether branch weights are those of the scheme but for the depth of the model that was tuned, where the scheme
+    leaves that open."""
+    factors = [pair.built.branch_weight / pair.asked.branch_weight for _, pair in own if pair.asked.branch_weight]
+    is_one = all(is_near(of, factors[0], NEAR) for of in factors)
+    return beside.claimed.has_base and len(beside.depths) > 1 and is_one
+
+
+def _branch_names(wrong: Pairs) -> tuple[str, ...]:
+    named = [p.built.branch_parameter for _, p in wrong if p.built.branch_parameter]
+    return distinct(named) or names_of(wrong)
+
+
+def _ratio_where_post(pair: Pair) -> tuple[float, float]:
+    """The residual weight that is there and the one that is asked for. Before a norm that stands on the stream, only
+    its ratio to the branch weight counts."""
+    found, asked = pair.built.residual_weight, pair.asked.residual_weight
+    if "post" in pair.built.norms and "post" in pair.places and pair.built.branch_weight and pair.asked.branch_weight:
+        return found / pair.built.branch_weight, asked / pair.asked.branch_weight
+    return found, asked
+
+
+# ---------------------------------------------------------------- fixes
+
+
+def summed_as_asked(beside: Beside, depth: Depth, pair: Pair) -> Edit:
+    """The sum of a sublayer as it should be, its weights as Python of the number of layers."""
+    lines, factors = [], []
+    for name in ("residual_weight", "branch_weight"):
+        value = getattr(pair.asked, name)
+        law = beside.law(name, depth, pair.built.side)
+        if law is None:
+            lines.append(f'{name} = {beside.call}.{name}s["{pair.built.side}"][sublayer]  # sublayer: from 0')
+        elif "layer" in law:
+            lines.append(f"{name} = {law}  # {value:.6g} at {depth.asked} layers")
+        is_number = law is not None and "layer" not in law
+        factors.append(("" if value == 1 else f"{value:.6g} * ") if is_number else f"{name} * ")
+    return Edit("\n".join([*lines, summed(factors[0], factors[1], pair.places)]))
+
+
+def _started(beside: Beside, own: Sequence[Pair], depth: Depth) -> Assign:
+    """Each trained branch weight as it should start."""
+    side = own[0].built.side
+    by_name = {str(pair.built.branch_parameter): pair for pair in own}
+    entries = tuple(Entry(name, "", p.layer, f"{p.asked.branch_weight:.6g}") for name, p in by_name.items())
+    law = beside.law("branch_weight", depth, side)
+    return Assign(CONSTANT, entries, law, beside.called(side), depth.counts[side])
+
+
+# ---------------------------------------------------------------- causes
+
+
+def _cause(beside: Beside, word: str, own: Pairs, wrong: Pairs) -> str:
+    """What is wrong with a weight, in the words of its likeliest cause."""
+    name = word.replace(" ", "_")
+    found = {(d.asked, p.layer, p.built.kind): getattr(p.built, name) for d, p in own}
+    asked = {(d.asked, p.layer, p.built.kind): getattr(p.asked, name) for d, p in own}
+    other = "branch_weight" if name == "residual_weight" else "residual_weight"
+    others = {(d.asked, p.layer, p.built.kind): getattr(p.built, other) for d, p in own}
+    which = "" if len(wrong) == len(own) else f" in {len(wrong)} of {len(own)} sublayers"
+    is_moved = all(is_near(others[key], asked[key], NEAR) for key in asked)
+    if name == "residual_weight" and is_moved and not all(is_near(value, 1.0, NEAR) for value in asked.values()):
+        return f"The {word} stands on the branch, not on the stream."
+    if name == "branch_weight" and all(p.built.trained for _, p in own):
+        return f"The {word} starts at another value than {beside.name}'s."
+    if all(is_near(value, 1.0, NEAR) for value in found.values()):
+        return f"The {word} is not applied."
+    if whose := _whose(beside, own, name):
+        return f"The {word} is that of {whose}."
+    if len({round(value, 6) for value in found.values()}) == 1 and len({round(v, 6) for v in asked.values()}) > 1:
+        value, laws = next(iter(found.values())), {key[0]: number for key, number in asked.items()}
+        at = layers_of(value, laws, NEAR)
+        return f"The {word} is the same at every depth{f', that of {at} layers' if at else ''}."
+    if all(is_near(found[key] * asked[key], 1.0, NEAR) for key in asked):
+        return f"The {word} is one over what it should be."
+    if all(is_near(found[key], asked[key] ** 2, NEAR) for key in asked):
+        return f"The {word} is applied twice."
+    if of_power := _of_powers(beside, word, by_num_layers(found), by_num_layers(asked)):
+        return of_power
+    return f"The {word} is another than {beside.name}'s{which}."
+
+
+def _of_powers(beside: Beside, word: str, found: Mapping[int, float], asked: Mapping[int, float]) -> str | None:
+    """What differs between two powers of the number of layers; None where they are none, or alike but for a number that
+    says nothing."""
+    power, wanted = power_of(found), power_of(asked)
+    if power is None or wanted is None:
+        return None
+    last = max(found)
+    if abs(power - wanted) > NEAR:
+        theirs = f"as N^{wanted:.3g}" if abs(wanted) > NEAR else f"is {asked[last]:.4g}"
+        return f"The {word} goes as N^{power:.3g}, and {beside.name}'s {theirs}."
+    share = share_of_layers(found[last] / asked[last], wanted)
+    return None if share is None else f"The {word} is that of {share} as many layers."
+
+
+def _whose(beside: Beside, own: Pairs, name: str) -> str | None:
+    """Where else the scheme has the weights of a side."""
+
+    def is_there(pair: Pair) -> float:
+        return _ratio_where_post(pair)[0] if name == "residual_weight" else pair.built.branch_weight
+
+    for words, there in beside.elsewhere(own[0][1].built.side):
+        weights = [{getattr(sublayer, name) for sublayer in sublayers} for sublayers in there]
+        wanted = dict(zip((depth.asked for depth in beside.depths), weights, strict=True))
+        if all(
+            len(wanted[depth.asked]) == 1 and is_near(is_there(pair), min(wanted[depth.asked]), NEAR)
+            for depth, pair in own
+        ):
+            return words
+    return None
