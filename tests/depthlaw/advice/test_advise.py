@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from depthlaw.advice.advice import ALL, HELD, Advice, Remedy, advise, compared
+from depthlaw.advice.advice import Advice, advise, compared
 from depthlaw.advice.code import code
+from depthlaw.advice.remedy import ALL, HELD, Remedy
 from depthlaw.paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
 from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.sims.stats import Estimate, estimate, ratio
