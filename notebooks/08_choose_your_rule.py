@@ -191,7 +191,7 @@ no independent looks. Beside chance, expect deviations of order L/d, here up to 
 # %%
 from textwrap import wrap
 
-from depthlaw.advice.advice import known_as, placement
+from depthlaw.advice.laws import known_as, placement
 
 norms = placement(advice.deep.config(OPTIMIZER))
 rule = dl.solve_rule(norms, OPTIMIZER, advice.deep.arch)

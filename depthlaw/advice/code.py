@@ -46,8 +46,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("ln_f", "model.norm", "norm_f", "final_layernorm"),
         *("encoder.final_layer_norm", "decoder.final_layer_norm"),
     ),
-    "embedding": ("*embed*", "wte", "wpe"),
+    "embedding": ("*embed*", "wte", "wpe", "shared"),
     "head": ("lm_head",),
+    "other": ("cls_token", "distillation_token", "mask_token", "pooler", "relative_attention_bias", "position_embed*"),
 }
 """Names between the dots of a parameter's name by role, as published code has them, * for anything; the longest that
 fits counts."""
@@ -92,17 +93,31 @@ def role_of(name):
         if fnmatchcase(f".{name}.", f"*.{part}.*")
     ]
     role = max(fits)[1] if fits else None
-    if role and role != "final_norm" and name.endswith("bias"):
+    if role == "norm_gain" and not any(part.isdigit() for part in name.split(".")):
+        return "final_norm"  # it stands in no layer
+    if role not in (None, "final_norm", "embedding", "head", "other", "norm_bias") and name.endswith("bias"):
         return "norm_bias" if role == "norm_gain" else "bias"
     return role
+
+
+def roles_of(model):
+    """The role of every parameter that is trained; ValueError that lists those which NAMES does not know."""
+    roles = {name: role_of(name) for name, one in model.named_parameters() if one.requires_grad}
+    if unknown := [name for name, role in roles.items() if role is None]:
+        raise ValueError(f"NAMES gives no role to {', '.join(unknown)}: put your names into NAMES")
+    return roles
 
 
 @torch.no_grad()
 def initialise(model):
     """Draws the matrices of the branches anew; embeddings, head and norms stay as they are."""
     missing = {{ 'set(STD["encoder"]) | set(STD["decoder"])' if by_side else "set(STD)" }}
-    for name, parameter in model.named_parameters():
-        role = role_of(name)
+    for role in roles_of(model).values():
+        missing -= {role.replace("qkv", part) for part in "qkv"} if role.endswith("qkv") else {role}
+    if missing:
+        raise ValueError(f"no parameter has the role {', '.join(sorted(missing))}: put your names into NAMES")
+    for name, role in roles_of(model).items():
+        parameter = model.get_parameter(name)
         stds = {{ 'STD["decoder" if "decoder" in name else "encoder"]' if by_side else "STD" }}
         if role == "bias":
             parameter.zero_()
@@ -119,9 +134,6 @@ def initialise(model):
 %% else
             matrix.normal_(std=stds[part])
 %% endif
-            missing.discard(part)
-    if missing:
-        raise ValueError(f"no parameter has the role {', '.join(sorted(missing))}: put your names into NAMES")
 
 
 {{ weights }}
@@ -137,37 +149,38 @@ def residual(x, branch{{ ", side" if by_side }}{{ ", index" if indexed }}):
 
 
 def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" if decays }}):
-    """Groups for torch.optim. lr and the rest: those of the tuned model."""
+    """Groups for torch.optim, with every parameter that is trained. lr and the rest: those of the tuned model."""
     groups = {}
-    for name, parameter in model.named_parameters():
+    for name, role in roles_of(model).items():
+        parameter = model.get_parameter(name)
+        role = role.replace("qkv", "v")  # packed: of the three, v has most of the update
 %% if is_muon
-        if parameter.ndim != 2:
-            continue  # torch.optim.Muon moves matrices alone; choose another optimizer for the rest
-%% endif
-        role = role_of(name)
-        role = role and role.replace("qkv", "v")  # packed: of the three, v has most of the update
-%% if is_mixed
-        in_muon = parameter.ndim == 2 and role not in (None, "embedding", "head")
+        in_muon = parameter.ndim == 2  # torch.optim.Muon moves matrices alone
+%% elif is_mixed
+        in_muon = parameter.ndim == 2 and role not in ("embedding", "head", "other")
 %% endif
         kind = ({{ kind }})
         groups.setdefault(kind, []).append(parameter)
-    {{ "muon, adamw = [], []" if is_mixed else "listed = []" }}
+    {{ "muon, rest = [], []" if is_mixed or is_muon else "listed = []" }}
     for ({{ kind_names }}), parameters in groups.items():
         group = {"params": parameters, "lr": lr * rate}
 %% if decays
         # a step decays by weight_decay * lr: divided by the rate, the decay stays what it was; biases, norms and other
         # vectors have none
-        group["weight_decay"] = weight_decay / rate{{ " if is_matrix else 0.0" if not is_muon }}
+        group["weight_decay"] = weight_decay / rate{{ " if is_matrix else 0.0" }}
 %% endif
+%% if is_mixed or is_muon
 %% if is_mixed
         if not in_muon:
             group["eps"] = eps * small
-        (muon if in_muon else adamw).append(group)
-    return muon, adamw
+%% endif
+        (muon if in_muon else rest).append(group)
+    return muon, rest
 
 
-# muon, adamw = param_groups(model, lr=...)
-# torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(adamw)
+# muon, rest = param_groups(model, lr=...)
+# {{ 'torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(rest)' if is_mixed
+     else "torch.optim.Muon(muon), and an optimizer of your choice for the rest, which has no matrices" }}
 %% else
 %% if has_eps
         group["eps"] = eps * small
@@ -200,9 +213,9 @@ def code(
     kind = {"rate": "RATES.get(role, 1.0)"}
     if has_eps:
         kind["small"] = "EPS.get(role, 1.0)"
-    if decays and not is_muon:
+    if decays:
         kind["is_matrix"] = "parameter.ndim > 1"
-    if is_mixed:
+    if is_mixed or is_muon:
         kind["in_muon"] = "in_muon"
     of_tuned = []
     if tuned is not None:

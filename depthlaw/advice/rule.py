@@ -8,7 +8,8 @@ from typing import Any
 from sympy import Expr
 
 from depthlaw.advice import rule_roles
-from depthlaw.advice.advice import IDENTITY, MATTERS, known_as
+from depthlaw.advice.laws import known_as
+from depthlaw.advice.remedy import IDENTITY, MATTERS
 from depthlaw.advice.rule_roles import beside, named_scheme, other_roles, trained_under
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES

@@ -16,7 +16,7 @@ from typing import Any
 
 from sympy import S
 
-from depthlaw.advice.advice import training_runs
+from depthlaw.advice.records import training_runs
 from depthlaw.network.predicted_rows import finite, shares
 from depthlaw.system.places import TRAINING_RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate

@@ -112,7 +112,8 @@ _LEGEND = (
 
 
 def _show(page: Page, advice: Advice) -> None:
-    from depthlaw.advice.advice import MATTERS, layers_text
+    from depthlaw.advice.remedies import layers_text
+    from depthlaw.advice.remedy import MATTERS
     from depthlaw.network.predicted_rows import percent
 
     few, many = layers_text(advice.shallow), layers_text(advice.deep)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from depthlaw.advice.advice import ALL, HELD, Advice, Remedy, advise, compared
+from depthlaw.advice.advice import Advice, advise, compared
 from depthlaw.advice.code import code
+from depthlaw.advice.remedy import ALL, HELD, Remedy
 from depthlaw.paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
 from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.sims.stats import Estimate, estimate, ratio
@@ -315,6 +316,8 @@ def test_the_code_knows_every_matrix_of_a_published_model(name: str) -> None:
         if roles[0] in BRANCH_ROLES:
             stacked = {3: "qkv", 1: roles[0]}[len(roles)]
             assert code["role_of"](parameter) == stacked, parameter
+    code["NAMES"]["embedding"].append("inputs")  # what the clients' own wrapper calls its table, and its final norm
+    code["NAMES"]["final_norm"].append("parts.2")
     groups = code["param_groups"](model, lr=1.0)
     listed = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(listed) == sorted(id(parameter) for parameter in model.parameters())
@@ -434,7 +437,7 @@ def test_packed_cross_attention_gets_its_own_deviations() -> None:
 def test_names_that_the_code_does_not_know_are_said() -> None:
     names = of_deepnorm()
     with pytest.raises(ValueError, match="no parameter has the role fc1, fc2, k, out, q, v: put your names into NAMES"):
-        names["initialise"](nn.ModuleDict({"network": nn.Linear(D, D), "worker": nn.Linear(D, D)}))
+        names["initialise"](nn.ModuleDict({"lm_head": nn.Linear(D, D)}))
     known = {
         "blocks.0.attn.proj.weight": "out",
         "blocks.0.norm1.weight": "norm_gain",
@@ -442,6 +445,41 @@ def test_names_that_the_code_does_not_know_are_said() -> None:
     }
     known |= dict.fromkeys(("network.0.weight", "two.weight", "switch.weight", "window_table"))
     assert {name: names["role_of"](name) for name in known} == known
+
+
+def renamed(model: nn.Module, names: dict[str, str]) -> nn.Module:
+    """Its parts called otherwise."""
+    for part in list(model.modules()):
+        for name, own in list(part.named_children()):
+            if name in names:
+                delattr(part, name)
+                part.add_module(names[name], own)
+    return model
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon+adamw", "muon"])
+def test_a_llama_with_names_of_its_own_is_in_groups_or_refused(optimizer: str) -> None:
+    """No matrix and no norm keeps its rate, or falls to AdamW, because its name is not known; a final norm is no
+    block's."""
+    advice = asked(optimizer, **GATED)
+    code = pasted(advice.code(named(advice, "learning-rates")))
+    model, _ = CLIENTS["Llama"].build(2, 64, 4)
+    groups = code["param_groups"](model, lr=1.0)
+    every = [group for of in groups for group in of] if optimizer.startswith("muon") else groups
+    found = [id(parameter) for group in every for parameter in group["params"]]
+    assert sorted(found) == sorted(map(id, model.parameters()))
+    (final,) = (one for name, one in model.named_parameters() if code["role_of"](name) == "final_norm")
+    assert [group["lr"] for group in every if any(one is final for one in group["params"])] == [1.0]
+    if optimizer == "muon+adamw":
+        in_muon = {id(parameter) for group in groups[0] for parameter in group["params"]}
+        matrices = {name for name, one in model.named_parameters() if one.ndim == 2 and id(one) not in in_muon}
+        assert all("embed" in name or "head" in name for name in matrices)
+    renamed(model, {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "input_layernorm": "n1"})
+    for call in (code["initialise"], lambda model: code["param_groups"](model, lr=1.0)):
+        with pytest.raises(
+            ValueError, match=r"NAMES gives no role to .*n1\.weight.*gate\.weight|.*gate\.weight.*n1\.weight"
+        ):
+            call(model)
 
 
 def test_what_is_held_needs_nothing() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from depthlaw.advice import rule as command
 from depthlaw.advice import rule_roles
-from depthlaw.advice.advice import known_as
+from depthlaw.advice.laws import known_as
 from depthlaw.advice.rule_roles import (
     BESIDE,
     FLAT,

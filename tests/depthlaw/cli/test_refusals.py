@@ -142,7 +142,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GARBAGE", "DIARY.png"):
         (folder / name).write_text("garbage\n", encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("depthlaw.advice.advice.TRAINING_RECORDS", tmp_path)  # first: its import has the real one
+    monkeypatch.setattr("depthlaw.advice.records.TRAINING_RECORDS", tmp_path)  # first: its import has the real one
     monkeypatch.setattr(places, "RECORDS", tmp_path)
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -1,0 +1,58 @@
+"""What the project's own training runs say of a scheme."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from depthlaw.system.places import TRAINING_RECORDS
+
+_FAMILIES = ("adam", "adamw")
+"""A first step of the two is one: a run under either is a record of both."""
+
+
+def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any] | None:
+    """The project's training runs of a named scheme under that optimizer; None where there are none.
+
+    num_sides: 2 for those of encoder-decoders.
+    largest_rate: by layers, the largest learning rate at which a run trained. Adam and AdamW without decay are one.
+    """
+    names = _FAMILIES if optimizer in _FAMILIES else (optimizer,)
+    runs = [
+        run
+        for run in training_runs(TRAINING_RECORDS)
+        if run["scheme"] == scheme and run["optimizer"] in names and run["num_sides"] == num_sides
+    ]
+    if not runs:
+        return None
+    trained = [run for run in runs if run["outcome"] == "trained"]
+    layers = sorted({run["num_layers"] for run in trained})
+    return {
+        "scheme": scheme,
+        "optimizers": sorted({run["optimizer"] for run in runs}),
+        "blocks": sorted({f"{run['activation']}, {run['norm_kind']}" for run in runs}),
+        "layers": sorted({run["num_layers"] for run in runs}),
+        "num_runs": len(runs),
+        "num_trained": len(trained),
+        "largest_rate": {
+            str(count): max(run["learning_rate"] for run in trained if run["num_layers"] == count) for count in layers
+        },
+    }
+
+
+@cache
+def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
+    """Every run of a folder of records: what it was of, and its outcome."""
+    names = ("scheme", "optimizer", "activation", "norm_kind", "num_layers", "learning_rate")
+    lines = (
+        json.loads(line)
+        for path in sorted(records.glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    )
+    return tuple(
+        {name: row["config"][name] for name in names}
+        | {"num_sides": 2 if row["config"]["num_decoder_layers"] else 1, "outcome": row["result"]["outcome"]}
+        for row in lines
+    )
