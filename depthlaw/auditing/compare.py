@@ -1441,9 +1441,9 @@ class _Comparison:
     # ------------------------------------------------------------ ends and biases
 
     def _ends(self) -> Iterator[Fault]:
-        """Of a recipe: the embedding's scale, and the head's."""
+        """Of a recipe: the embedding's scale, and the head's. Of a scheme the first, where it scales its embedding."""
         assert self.claimed is not None
-        if not self.claimed.is_absolute:
+        if not self.claimed.is_absolute and all(asked.embedding_std == 1 for asked in self.asked):
             return
         for depth, asked in zip(self.depths, self.asked, strict=True):
             built = depth.built
@@ -1478,7 +1478,7 @@ class _Comparison:
                     roles=("embedding",),
                 )
                 break
-        for depth, asked in zip(self.depths, self.asked, strict=True):
+        for depth, asked in zip(self.depths, self.asked if self.claimed.is_absolute else (), strict=False):
             built = depth.built
             wanted = asked.head_gain / math.sqrt(asked.d_model)
             names = [name for name, role in built.others.items() if role == "head"]
