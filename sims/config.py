@@ -131,7 +131,8 @@ class ModelConfig:
     norm_scale: s of dyt and derf, which is not trained. has_final: whether a norm stands behind the last sublayer of
     each side; None leaves that to the placement. has_second_stream: whether ResiDual's y = x_0 + the sum of all
     branches runs beside the stream x that they read; a side then ends in x + norm(y). embedding_std: the standard
-    deviation of an input's entries before they are multiplied by embedding_multiplier. head_gain: the standard
+    deviation of an input's entries before they are multiplied by embedding_multiplier. decoder_embedding_std: of the
+    decoder's, where it is another. head_gain: the standard
     deviation of the head's entries in units of sqrt(1/D). num_outputs: the number of rows of the head, 0 for a model
     without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: whether normals have 24
     bits, which are drawn four times as fast. recomputes: whether the backward pass keeps only what runs between
@@ -163,6 +164,7 @@ class ModelConfig:
     has_second_stream: bool = False
     embedding_std: float = 1.0
     embedding_multiplier: float = 1.0
+    decoder_embedding_std: float | None = None
     head_gain: float = 1.0
     norm_eps: float = 0.0
     num_outputs: int = 0
@@ -251,6 +253,9 @@ class ModelConfig:
         elif self.placement == "normformer" and kind == "ffn":
             places -= {"branch"}
         return places | {"q", "k"} if self.has_qk_norm and kind != "ffn" else places
+
+    def embedding_std_of(self, side: str) -> float:
+        return self.decoder_embedding_std if side == "decoder" and self.decoder_embedding_std else self.embedding_std
 
     @property
     def sides(self) -> tuple[tuple[str, tuple[SublayerConfig, ...]], ...]:

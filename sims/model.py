@@ -138,7 +138,7 @@ def weights_of(config: ModelConfig) -> list[Weight]:
     d = config.d_model
     for side, _ in config.sides if config.vocab_size else ():
         shape = (config.vocab_size, d)
-        weights.append(Weight(f"{side}_embedding", "embedding", shape, (config.embedding_std,), is_drawn=True))
+        weights.append(Weight(f"{side}_embedding", "embedding", shape, (config.embedding_std_of(side),), is_drawn=True))
     if config.num_outputs:
         factors = (config.head_gain, 1 / math.sqrt(d))
         weights.append(Weight("head", "head", (config.num_outputs, d), factors, is_drawn=True))

@@ -63,14 +63,14 @@ def draw_inputs(
     for seed in seeds:
         generator = torch.Generator().manual_seed(_STREAM + seed)
         shape = (task.batch_size, task.num_tokens)
-        for drawn in sides.values():
+        for side, drawn in sides.items():
             if config.vocab_size:
                 drawn.append(torch.randint(config.vocab_size, shape, generator=generator))
                 continue
             own = torch.randn((*shape, config.d_model), generator=generator, dtype=torch.float64)
             common = torch.randn((shape[0], 1, config.d_model), generator=generator, dtype=torch.float64)
             mixed = math.sqrt(task.correlation) * common + math.sqrt(1 - task.correlation) * own
-            drawn.append((config.embedding_std * mixed).to(dtype))
+            drawn.append((config.embedding_std_of(side) * mixed).to(dtype))
         labels.append(torch.randint(task.num_classes, shape, generator=generator))
     x, y = (torch.stack(drawn).to(device) for drawn in sides.values())
     return Inputs(x, y if config.decoder else None, torch.stack(labels).to(device))

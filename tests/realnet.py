@@ -68,6 +68,7 @@ class Stack:
     norms: frozenset[str]  # of "pre", "inner", "branch", "post", "final"
     activation: str = "relu"
     norm_kind: str = "layernorm"
+    start: float = 1.0  # the second moment of x_0
     lr_multiplier: dict[str, float] = field(default_factory=dict)  # by optimizer; 1 where absent
 
     @property
@@ -91,12 +92,13 @@ def scheme_numbers(
         added = (v_l**2 * moments(activation, w_l)["second"] for w_l, v_l in zip(w[:-1], v[:-1], strict=True))
         made.a = [math.sqrt(total) for total in accumulate(added, initial=1.0)]
     a, b, c, w, v = (tuple(map(float, numbers)) for numbers in (made.a, made.b, made.c, w, v))
-    rates = dict.fromkeys(SIGN_TYPE, made.sign_lr)
+    rates = dict.fromkeys((*SIGN_TYPE, "adafactor", "lamb", "lars", "muon"), made.lr)
     return Stack(
         **{"a": a, "b": b, "c": c, "w": w, "v": v},
         norms=frozenset(made.norms.split()),
         activation=activation,
         norm_kind=norm_kind,
+        start=made.start,
         lr_multiplier=rates,
     )
 
@@ -196,7 +198,7 @@ def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, m
         explicit.append((role, weight_SDD))
         return torch.bmm(weight_SDD, x_SD.unsqueeze(-1)).squeeze(-1)
 
-    x_SD = draw((num_seeds, width), generator).requires_grad_()
+    x_SD = (math.sqrt(stack.start) * draw((num_seeds, width), generator)).requires_grad_()
     head_SD = draw((num_seeds, width), generator) / math.sqrt(width)
     logit_S = (head_SD * forward(stack, x_SD, linear)).sum(-1)
     logit_S.sum().backward()

@@ -70,7 +70,8 @@ class Net:
     c: list
     w: list
     v: list
-    sign_lr: float = 1.0
+    lr: float = 1.0  # under optimizers whose steps forget the gradient's length
+    start: float = 1.0  # the second moment of x_0
 
 
 def net(name: str, L: int) -> Net:
@@ -99,10 +100,10 @@ def net(name: str, L: int) -> Net:
         "admin": lambda: gains(post, 1, 1),  # its a is filled in on the way forward
         "gpt2": lambda: gains(pre, 1, L**-0.5),
         "fixup": lambda: gains(bare, L**-0.5, 0.0),
-        "t-fixup": lambda: gains(bare, 0.67 * N**-0.25, 0.67 * N**-0.25),
+        "t-fixup": lambda: gains(bare, 0.67 * N**-0.25, 0.67 * N**-0.25, start=(9 * N) ** -0.5),
         "rezero": lambda: gains(bare, 1, 1, b=[0.0] * L),
         "skipinit": lambda: gains(bare, 1, 1, b=[0.0] * L),
-        "depth-mup": lambda: gains(pre, 1, 1, b=[L**-0.5] * L, sign_lr=L**-0.5),
+        "depth-mup": lambda: gains(pre, 1, 1, b=[L**-0.5] * L, lr=L**-0.5),
         "completep": lambda: gains(pre, 1, 1, b=[1 / N] * L),
         "ln-scaling": lambda: gains(pre, 1, 1, c=[math.ceil(i / 2) ** -0.5 for i in range(1, L + 1)]),
         "branch-ln": lambda: gains(pre, 1, 1, norms="branch final"),
@@ -115,7 +116,7 @@ def net(name: str, L: int) -> Net:
 def reference(of: Net, act: str, kind: str) -> dict[str, dict[str, float]]:
     """{optimizer: {role: update}}: everything stored on the way forward, gradients by hand on the way back."""
     inner, pre, post, branch = (name in of.norms.split() for name in ("inner", "pre", "post", "branch"))
-    q, ms, total, admin = [1.0], [], [], 1.0
+    q, ms, total, admin = [of.start], [], [], 1.0
     for i in range(len(of.w)):
         into = of.c[i] ** 2 * (1.0 if pre else q[i])
         m = moments(act, of.w[i] * math.sqrt(into))
@@ -146,10 +147,10 @@ def reference(of: Net, act: str, kind: str) -> dict[str, dict[str, float]]:
         gain = {"fc1": of.w[i], "fc2": of.v[i]}
         for role in ("fc1", "fc2"):
             roles["sgd"][role] += square[role]
-            roles["adam"][role] += ones[role] * of.sign_lr
-            roles["lamb"][role] += ones[role] * gain[role]
-            roles["lars"][role] += math.sqrt(square[role]) * gain[role]
-            roles["muon"][role] += math.sqrt(square[role])
+            roles["adam"][role] += ones[role] * of.lr
+            roles["lamb"][role] += ones[role] * gain[role] * of.lr
+            roles["lars"][role] += math.sqrt(square[role]) * gain[role] * of.lr
+            roles["muon"][role] += math.sqrt(square[role]) * of.lr
         b_square = at_sum * (1.0 if branch else out)  # E (df/db)^2
         roles["sgd"]["branch_weight"] += b_square
         roles["adam"]["branch_weight"] += math.sqrt(b_square * 2 / math.pi)

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from sympy import Expr, Rational, S, ceiling, log, sqrt
 
+from depthlaw.theory.optimizers import Optimizer
 from depthlaw.theory.stack import NO_NORM, PERI, PLACEMENTS, POST, PRE, SUB, Placement, Stack
 from depthlaw.theory.symbols import L, l
 
@@ -23,10 +24,10 @@ class Scheme:
     """A way to build and initialise a deep stack.
 
     stack: where the norms stand, and residual weight, branch weight, input scale and gains as expressions in L.
-    sign_lr_multiplier: what the scheme multiplies the learning rate by under a sign-type optimizer; it is part of the
-    scheme, so it stands inside the predicted update. min_sublayers: the least L for which the scheme is defined.
-    has_base: whether its branch weight is relative to that of a tuned base model, which may have any depth; here it is
-    of one block.
+    lr_multiplier: what the scheme multiplies the learning rate by where the length of the gradient does not matter to
+    the step (``lr_multiplier_under``); it is part of the scheme, so it stands inside the predicted update.
+    min_sublayers: the least L for which the scheme is defined. has_base: whether its branch weight is relative to that
+    of a tuned base model, which may have any depth; here it is of one block.
 
     >>> from sympy import Rational
     >>> from depthlaw.theory.meanfield.update import predict
@@ -41,9 +42,20 @@ class Scheme:
     name: str
     source: str
     stack: Stack
-    sign_lr_multiplier: Expr = S.One
+    lr_multiplier: Expr = S.One
     min_sublayers: int = 1
     has_base: bool = False
+
+    def lr_multiplier_under(self, optimizer: Optimizer) -> Expr:
+        """Depth-muP divides the step, not the gradient, by sqrt(L): SGD's has b = 1/sqrt(L) in it already, while a step
+        that forgets the gradient's length (Adam's, Muon's, LAMB's: of degree 0) needs the factor in its rate.
+
+        >>> from depthlaw.theory.optimizers import optimizer
+        >>> from depthlaw.theory.schemes import scheme
+        >>> [scheme("depth-mup").lr_multiplier_under(optimizer(name)) for name in ("sgd", "adam", "muon")]
+        [1, 1/sqrt(L), 1/sqrt(L)]
+        """
+        return S.One if self.lr_multiplier == 1 or optimizer.gradient_degree != 0 else self.lr_multiplier
 
 
 def _post(name: str, source: str, alpha: Expr, lam: Expr) -> Scheme:
@@ -89,11 +101,12 @@ _ALL = (
     ),
     Scheme(
         name="t-fixup",
-        source="Huang et al. 2020, ICML",
+        source="Huang et al. 2020, ICML; github.com/layer6ai-labs/T-Fixup",
         stack=Stack(
             placement=NO_NORM,
             gain_in=Rational(67, 100) * _N**-_FOURTH,
             gain_out=Rational(67, 100) * _N**-_FOURTH,
+            embedding_scale=(9 * _N) ** -_FOURTH,
         ),
     ),
     Scheme(
@@ -110,7 +123,7 @@ _ALL = (
         name="depth-mup",
         source="Yang et al. 2023, arXiv 2310.02244",
         stack=Stack(placement=PRE, branch_weight=L**-_HALF),
-        sign_lr_multiplier=L**-_HALF,
+        lr_multiplier=L**-_HALF,
     ),
     Scheme(
         name="completep",

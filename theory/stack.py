@@ -190,10 +190,11 @@ class Stack:
 
     residual_weight None means Admin's rule, a_l^2 = 1 + sum_{j<l} Var f_j, which depends on the activation. even: where
     norms stand in even sublayers, a Transformer's FFNs, if not as in the others. early: where they stand in the first
-    layers, up to ``early_share`` of all. trains_branch_weight: whether the scalar b is itself a trained parameter
-    (ReZero, SkipInit, Fixup). norm_function: "dyt" or "derf", the function of each entry that stands in every norm's
-    place, tanh(x/2) or erf(x/2). has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l beside x; the head reads
-    x_L + norm(y_L).
+    layers, up to ``early_share`` of all. embedding_scale: what the embedding's entries are multiplied by at the start,
+    so that x_0 has its square as second moment (T-Fixup). trains_branch_weight: whether the scalar b is itself a
+    trained parameter (ReZero, SkipInit, Fixup). norm_function: "dyt" or "derf", the function that stands in every
+    norm's place, of each entry: tanh(x/2) or erf(x/2). has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l beside x;
+    the head reads x_L + norm(y_L).
 
     >>> from depthlaw.theory.stack import POST, Stack
     >>> from depthlaw.theory.symbols import L
@@ -207,6 +208,7 @@ class Stack:
     input_scale: Expr = S.One
     gain_in: Expr = S.One
     gain_out: Expr = S.One
+    embedding_scale: Expr = S.One
     trains_branch_weight: bool = False
     even: Placement | None = None
     early: Placement | None = None

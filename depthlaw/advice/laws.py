@@ -152,16 +152,19 @@ def laws_of_scheme(name: str, optimizer: str, num_sides: int, first: Depth | Non
     scheme = SCHEMES[name]
     stack, gains = scheme.stack, (scheme.stack.gain_in, scheme.stack.gain_out)
     assert stack.residual_weight is not None and not any(gain.has(l) for gain in gains)
-    rate = scheme.sign_lr_multiplier if optimizer_named(optimizer).is_sign_type else S.One
+    rate = scheme.lr_multiplier_under(optimizer_named(optimizer))
     return (_law(first, last, stack.residual_weight, stack.branch_weight, gains, rate),)
+
+
+_LETTERS = ("residual_weight", "branch_weight", "input_scale", "gain_in", "gain_out", "embedding_scale")
 
 
 def unscaled(network: Network) -> Network:
     """With norms where they are, and no weight and no gain."""
-    letters = dict.fromkeys(("residual_weight", "branch_weight", "input_scale", "gain_in", "gain_out"), S.One)
+    letters = dict.fromkeys(_LETTERS, S.One)
     stack = replace(network.scheme.stack, trains_branch_weight=False, **letters)
     name = network.scheme.name if network.scheme.name == "normformer" else "unscaled"  # lowering knows some by name
-    return replace(network, laws={}, scheme=replace(network.scheme, name=name, stack=stack, sign_lr_multiplier=S.One))
+    return replace(network, laws={}, scheme=replace(network.scheme, name=name, stack=stack, lr_multiplier=S.One))
 
 
 def changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
@@ -174,7 +177,6 @@ def changed(config: ModelConfig, laws: Sequence[Law]) -> ModelConfig:
 
 def with_sublayers(scheme: Scheme, num_sublayers: int) -> Scheme:
     """The scheme whose laws of L are read at that L, whatever the depth."""
-    names = ("residual_weight", "branch_weight", "input_scale", "gain_in", "gain_out")
-    laws = {name: law.subs(L, num_sublayers) for name in names if (law := getattr(scheme.stack, name)) is not None}
-    rate = scheme.sign_lr_multiplier.subs(L, num_sublayers)
-    return replace(scheme, stack=replace(scheme.stack, **laws), sign_lr_multiplier=rate)
+    laws = {name: law.subs(L, num_sublayers) for name in _LETTERS if (law := getattr(scheme.stack, name)) is not None}
+    rate = scheme.lr_multiplier.subs(L, num_sublayers)
+    return replace(scheme, stack=replace(scheme.stack, **laws), lr_multiplier=rate)

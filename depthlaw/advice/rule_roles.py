@@ -195,7 +195,9 @@ def named_scheme(scheme: Scheme) -> str | None:
 @cache
 def _values(scheme: Scheme) -> tuple[object, ...]:
     stack = scheme.stack
-    is_special = stack.trains_branch_weight or stack.input_scale != 1 or scheme.sign_lr_multiplier != 1
+    is_special = (
+        stack.trains_branch_weight or stack.input_scale != 1 or scheme.lr_multiplier != 1 or stack.embedding_scale != 1
+    )
     is_special |= not stack.is_uniform or bool(stack.norm_function) or stack.has_second_stream
     if stack.residual_weight is None or is_special:
         return (scheme.name,)  # like no other

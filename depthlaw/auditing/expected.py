@@ -60,10 +60,12 @@ class Claimed:
         return () if isinstance(self.of, Recipe) else _sides(self.of, self.optimizer, num_layers)
 
     def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
-        """A recipe's standard deviations of the embedding and of learned positions, of whose sum it says the scale."""
-        assert isinstance(self.of, Recipe)
+        """Standard deviations of the embedding and of learned positions, of whose sum a recipe, or a scheme that scales
+        its embedding, says the scale."""
         if not has_positions:
             return {"embedding": asked.embedding_std}
+        if isinstance(self.of, Scheme):
+            return dict.fromkeys(("embedding", "positions"), asked.embedding_std / math.sqrt(2))
         positions = evaluate(
             self.of.position_std, {**dict.fromkeys(LETTERS, 1), N: len(asked.encoder) // 2, d: asked.d_model}
         )

@@ -57,9 +57,9 @@ def initialise(
     """Draw the matrices of a module's branches anew, as a scheme or a recipe asks for, and say what else it takes.
 
     A scheme's matrices are Xavier's normal ones times its gains, a recipe's have its standard deviations, and its
-    embedding and head too. Biases become 0, trained branch weights what they start as; norms are left alone. The
-    residual weight is part of the forward pass, which this cannot change. seed: of the draws; left out, torch's own
-    generator goes on. ValueError, in one line, for what is not known.
+    embedding and head too; T-Fixup scales the embedding that is there. Biases become 0, trained branch weights what
+    they start as; norms are left alone. The residual weight is part of the forward pass, which this cannot change.
+    seed: of the draws; left out, torch's own generator goes on. ValueError, in one line, for what is not known.
 
     >>> import torch, depthlaw
     >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
@@ -141,11 +141,16 @@ def _ends(built: Built, claimed: Claimed, asked: Any, generator: torch.Generator
     """Biases, and of a recipe the embedding, learned positions and the head."""
     has_positions = "positions" in built.others.values()
     stds = claimed.start_stds(asked, has_positions=has_positions) if claimed.is_absolute else {}
+    scale = 1.0
+    if not claimed.is_absolute and asked.embedding_std != 1:
+        scale = asked.embedding_std / built.sublayers[0].second_moment ** 0.5
     stds["head"] = asked.head_gain / asked.d_model**0.5
     for name, role in built.others.items():
         parameter = built.flow.parameters[name]
         if role == "bias":
             parameter.zero_()
+        elif scale != 1 and role in ("embedding", "positions"):
+            parameter.mul_(scale)
         elif (
             claimed.is_absolute
             and stds.get(role)

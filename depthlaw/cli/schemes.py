@@ -159,6 +159,7 @@ def entry(scheme: Scheme) -> dict[str, Any]:
     >>> found["form"], found["residual_weight"], found["gains"]["fc1"]
     ('x_l = norm(a x + W2 phi(W1 x))', 'L**(1/4)', '(4*L)**(-1/4)')
     """
+    from depthlaw.theory.optimizers import OPTIMIZERS
     from depthlaw.theory.stack import SCALED_ROLES, UNSCALED_ROLES, SublayerKind
 
     stack = scheme.stack
@@ -181,7 +182,11 @@ def entry(scheme: Scheme) -> dict[str, Any]:
         "has_second_stream": stack.has_second_stream,
         "source": scheme.source,
         "trains_branch_weight": stack.trains_branch_weight,
-        "sign_lr_multiplier": _text(scheme.sign_lr_multiplier),
+        "sign_lr_multiplier": _text(scheme.lr_multiplier),
+        "lr_multiplier": {
+            name: _text(rate) for name, one in OPTIMIZERS.items() if (rate := scheme.lr_multiplier_under(one)) != 1
+        },
+        "embedding_scale": _text(stack.embedding_scale),
         "min_sublayers": scheme.min_sublayers,
     }
 
@@ -210,7 +215,6 @@ _FUNCTIONS = {"dyt": "tanh(x/2)", "derf": "erf(x/2)"}
 def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """One scheme in words: facts, each with its name."""
     from depthlaw.theory.kernel.setting import PLACES
-    from depthlaw.theory.optimizers import OPTIMIZERS
 
     yield "scheme", f"{scheme['name']}, from {scheme['source']}"
     yield "one sublayer", scheme["form"]
@@ -229,9 +233,11 @@ def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
         trained = ", a trained parameter" if name == "branch_weight" and scheme["trains_branch_weight"] else ""
         yield name.replace("_", " "), f"{letter} = {scheme[name]}{trained}"
     yield from _by_value("init gain", scheme["gains"], "on")
-    if scheme["sign_lr_multiplier"] != "1":
-        signs = ", ".join(name for name, optimizer in OPTIMIZERS.items() if optimizer.is_sign_type)
-        yield "learning rate", f"x {scheme['sign_lr_multiplier']} under {signs}"
+    if scheme["embedding_scale"] != "1":
+        yield "embedding", f"its entries times {scheme['embedding_scale']}, of a standard deviation of 1 in x_0"
+    for rate in dict.fromkeys(scheme["lr_multiplier"].values()):
+        names = ", ".join(name for name, own in scheme["lr_multiplier"].items() if own == rate)
+        yield "learning rate", f"x {rate} under {names}"
     if scheme["min_sublayers"] > 1:
         yield "defined from", f"{scheme['min_sublayers']} sublayers on"
     text = (
@@ -265,7 +271,8 @@ def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> N
 
 def _differing(scheme: dict[str, Any]) -> str:
     """Its weights and gains that are not 1."""
-    parts = [f"{letter} = {scheme[name]}" for name, letter in _WEIGHTS.items() if scheme[name] != "1"]
+    letters = {**_WEIGHTS, "embedding_scale": "embedding"}
+    parts = [f"{letter} = {scheme[name]}" for name, letter in letters.items() if scheme[name] != "1"]
     gains = {role: gain for role, gain in scheme["gains"].items() if gain != "1"}
     for gain in dict.fromkeys(gains.values()):
         roles = [role for role in gains if gains[role] == gain]

@@ -168,7 +168,7 @@ def show(tables: list[Table], activation: str, norm_kind: str) -> None:
         if is_cross:
             page.say(
                 f"{activation}, {norm_kind}; `1` is flat in N. adamw, rmsprop, signsgd, lion and sophia move as adam, "
-                "momentum as sgd, adafactor as lamb; depth-mup scales its learning rate under the sign-type ones only. "
+                "momentum as sgd, adafactor as lamb; depth-mup scales its rate under all but sgd and momentum. "
                 "--json has every activation, the coefficients' derivations and all twelve optimizers.",
                 "dim",
             )

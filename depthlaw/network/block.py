@@ -23,7 +23,8 @@ class Block:
 
     num_kv_heads: heads of keys and values, None for as many as of queries. logit_softcap: c of c tanh(logit / c), 0 for
     none. layer_scale: the trained vector's entries at first, in place of the scheme's branch weight. init_std: of every
-    matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries;
+    matrix, in place of Xavier's; a scheme's gain multiplies it. embedding_std: of the embedding's entries, which a
+    scheme's own scale multiplies;
     embedding_multiplier: what the embedding is multiplied by. is_head_tied: the head has the embedding's entries.
     norm_eps: what a norm adds to the mean square whose root it divides by; a recipe takes this option, too. ValueError,
     in one line, for a number that cannot be.
@@ -59,14 +60,16 @@ class Block:
         config = replace(config, norm_eps=self.norm_eps) if self.norm_eps else config
         if not self.options.keys() - {"norm_eps"}:
             return config
-        head_gain = self.embedding_std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain
+        std, decoder_std = self.embedding_std * config.embedding_std, config.decoder_embedding_std
+        head_gain = std * math.sqrt(config.d_model) if self.is_head_tied else config.head_gain
         shape = replace(
             config,
             has_qk_norm=config.has_qk_norm or self.has_qk_norm,
             num_kv_heads=self.num_kv_heads or config.num_kv_heads,
             rotary_base=ROTARY_BASE if self.has_rotary else config.rotary_base,
             logit_softcap=self.logit_softcap or config.logit_softcap,
-            embedding_std=self.embedding_std,
+            embedding_std=std,
+            decoder_embedding_std=None if decoder_std is None else decoder_std * self.embedding_std,
             embedding_multiplier=self.embedding_multiplier,
             head_gain=head_gain,
         )

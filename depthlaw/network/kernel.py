@@ -76,6 +76,7 @@ def as_inputs(task: Task, config: ModelConfig) -> Inputs:
     return Inputs(
         embedding_std=config.embedding_std,
         embedding_multiplier=config.embedding_multiplier,
+        decoder_embedding_std=config.decoder_embedding_std,
         head_gain=config.head_gain,
         num_tokens=task.num_tokens,
         batch_size=task.batch_size,

@@ -147,7 +147,12 @@ def _single(
     **shape: Any,
 ) -> ModelConfig:
     chosen, bare = _bare(scheme, **shape)
-    return replace(bare, encoder=_sublayers(chosen, optimizer, layer, _letters(chosen, num_sublayers, w, v), bare))
+    sublayers = _sublayers(chosen, optimizer, layer, _letters(chosen, num_sublayers, w, v), bare)
+    return replace(bare, encoder=sublayers, embedding_std=_embedding_scale(chosen, num_sublayers))
+
+
+def _embedding_scale(scheme: Scheme, num_sublayers: int) -> float:
+    return float(evaluate(scheme.stack.embedding_scale, {L: num_sublayers}, 17))
 
 
 def lower_encoder_decoder(
@@ -176,13 +181,22 @@ def lower_encoder_decoder(
         _sublayers(chosen, optimizer, side.layer, printed[side.name], bare)
         for side in ARCHITECTURES["encoder-decoder"].sides
     )
-    return replace(bare, encoder=encoder, decoder=decoder)
+    scales = [_embedding_scale(chosen, 2 * count) for count in (num_layers, num_decoder_layers)]
+    other = scales[1] if scales[1] != scales[0] else None
+    return replace(bare, encoder=encoder, decoder=decoder, embedding_std=scales[0], decoder_embedding_std=other)
 
 
 def has_encoder_decoder(scheme: Scheme) -> bool:
     """Whether the scheme's source says what an encoder-decoder's weights and gains are."""
     stack = scheme.stack
-    letters = (stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out, scheme.sign_lr_multiplier)
+    letters = (
+        stack.branch_weight,
+        stack.input_scale,
+        stack.gain_in,
+        stack.gain_out,
+        stack.embedding_scale,
+        scheme.lr_multiplier,
+    )
     has_rule = scheme.name in (*COUPLED, "t-fixup")
     return has_rule or not any(letter.free_symbols for letter in (*letters, stack.residual_weight or L**0))
 
@@ -232,8 +246,7 @@ def _sublayers(
     scheme: Scheme, optimizer: str, layer: Sequence[SublayerKind], letters: Sequence[Letters], shape: ModelConfig
 ) -> tuple[SublayerConfig, ...]:
     """``layer`` over and over, one sublayer for each entry of ``letters``."""
-    is_sign_type = optimizer_named(optimizer).is_sign_type
-    rate = float(evaluate(scheme.sign_lr_multiplier, {L: len(letters)}, 17)) if is_sign_type else 1.0
+    rate = float(evaluate(scheme.lr_multiplier_under(optimizer_named(optimizer)), {L: len(letters)}, 17))
     beside = (*(["bias"] if shape.has_bias else []), *(["norm_gain", "norm_bias"] if shape.has_affine else []))
     sublayers, admin = [], 1.0
     for index, (a, b, c, w, v) in enumerate(letters, start=1):

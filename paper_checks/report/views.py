@@ -255,7 +255,7 @@ def _laws(scheme: Scheme) -> list[Markup | str]:
     branch = _law(stack.branch_weight)
     if stack.trains_branch_weight:
         branch = Markup("{} (trained)").format(branch or "1")
-    rest = (stack.input_scale, stack.gain_in, stack.gain_out, scheme.sign_lr_multiplier)
+    rest = (stack.input_scale, stack.gain_in, stack.gain_out, stack.embedding_scale, scheme.lr_multiplier)
     return [residual, branch, *map(_law, rest)]
 
 

@@ -47,7 +47,8 @@ class Coefficients(NamedTuple):
     input_scale: Any
     gain_in: Any
     gain_out: Any
-    sign_lr_multiplier: Any
+    embedding_scale: Any
+    lr_multiplier: Any
 
     @property
     def placement(self) -> str:
@@ -62,8 +63,15 @@ def coefficients(of: str | Scheme, length: int) -> Coefficients:
     stack = of.stack
     if stack.even is not None or stack.early is not None or stack.norm_function or stack.has_second_stream:
         raise LookupError(f"{of.name}: the second mean field has one kind of real norm, and one stream")
-    letters = (stack.residual_weight, stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out)
-    numbers = [None if letter is None else _law(letter)(length) for letter in (*letters, of.sign_lr_multiplier)]
+    letters = (
+        stack.residual_weight,
+        stack.branch_weight,
+        stack.input_scale,
+        stack.gain_in,
+        stack.gain_out,
+        stack.embedding_scale,
+    )
+    numbers = [None if letter is None else _law(letter)(length) for letter in (*letters, of.lr_multiplier)]
     return Coefficients(stack.placement, *numbers)
 
 
@@ -230,8 +238,10 @@ def log_update(
     """log of the update of ``length`` FFN sublayers, which may be too large for a float itself; -inf of an update 0."""
     if optimizer not in ("sgd", "adam", "lamb"):
         raise ValueError(f"{optimizer} is not written here")
-    norms, a, b, c, w, v, multiplier = coefficients(of, length)
-    below = _streams(norms, a, b, np.broadcast_to(b * v, length), c * w, activation, length)
+    norms, a, b, c, w, v, start, multiplier = coefficients(of, length)
+    if start != 1 and (norms.pre or norms.post or norms.branch):
+        raise LookupError("the second mean field has a scaled embedding in stacks without norms alone")
+    below = _streams(norms, a, b, np.broadcast_to(b * v, length), c * w, activation, length, start**2)
     read = c**2 if below is None else c**2 * below
     scale = w * np.sqrt(read)
     moment = _by_scale(moments, activation, scale)
@@ -251,8 +261,22 @@ def log_update(
     fc1 = 2 / math.pi * np.sqrt(per_sublayer.inner * read) * moment.slope_size
     fc2 = math.sqrt(2 / math.pi) * np.sqrt(per_sublayer.output) * size
     if optimizer == "lamb":
-        return log_sum(logs / 2, w * fc1 + v * fc2)
+        return log_sum(logs / 2, multiplier * (w * fc1 + v * fc2))
     return log_sum(logs / 2, multiplier * (fc1 + fc2))
+
+
+def stream(of: str | Scheme, length: int, activation: str = "relu") -> float:
+    """The second moment of x_L of a scheme that has its numbers."""
+    norms, a, b, c, w, v, start, _ = coefficients(of, length)
+    if a is None or start != 1:
+        raise LookupError("the stream's second moment is of schemes with a residual weight and a plain embedding")
+    if norms.post:
+        return 1.0
+    below = _streams(norms, a, b, np.broadcast_to(b * v, length), c * w, activation, length, 1.0)
+    moment = _by_scale(moments, activation, c * w if below is None else c * w * np.sqrt(below))
+    branch = np.broadcast_to(sublayer(norms, v, w, moment, moment.second, b2=b**2, c2=c**2).branch, length)
+    last = _sums(branch, np.full(length, a**2))[-1] if below is None else below[-1]
+    return float(a**2 * last + branch[-1])
 
 
 def log_gradients(
@@ -290,17 +314,18 @@ def _sums(branch: np.ndarray, a2: np.ndarray) -> np.ndarray:
 
 
 def _streams(
-    norms: Placement, a: Any, b: Any, out: np.ndarray, into: Any, activation: str, length: int
+    norms: Placement, a: Any, b: Any, out: np.ndarray, into: Any, activation: str, length: int, start: float
 ) -> np.ndarray | None:
-    """The second moment of x_0, ..., x_(L-1) where branches read it as it is; None where a norm makes that 1."""
+    """The second moment of x_0, ..., x_(L-1) where branches read it as it is; None where a norm makes that 1. start:
+    that of x_0."""
     if norms.pre or norms.post:
         return None
     if norms.branch:  # as long as b, whatever it reads
         return _sums(np.broadcast_to(b**2, length), np.full(length, a**2))
     if a == 1 and not out.any():
-        return np.ones(length)
+        return np.full(length, start)
     squares, scales = (out**2).tolist(), np.broadcast_to(into, length).tolist()
-    streams = [1.0]
+    streams = [start]
     for square, scale in zip(squares[:-1], scales[:-1], strict=True):
         second = _second_moment(activation, scale * math.sqrt(streams[-1]))
         streams.append(a**2 * streams[-1] + square * second)

@@ -147,6 +147,7 @@ def tables_of(config: ModelConfig, data: Shape) -> dict[str, tuple[tuple[int, in
     d, has_positions = config.d_model, not config.rotary_base
     part = config.embedding_std**2 / (2 if has_positions else 1)
     std = math.sqrt(part)
+    decoder_std = std * config.embedding_std_of("decoder") / config.embedding_std
     tables = {"positions": ((data.num_positions, d), std)} if has_positions else {}
     if data.vocab_size:
         tables["tokens"] = ((data.vocab_size, d), std)
@@ -154,8 +155,8 @@ def tables_of(config: ModelConfig, data: Shape) -> dict[str, tuple[tuple[int, in
         tables["projection"] = ((d, data.num_features), math.sqrt(part / data.num_features))
     if data.has_decoder:
         if has_positions:
-            tables["decoder_positions"] = ((data.num_decoder_positions, d), std)
-        tables["decoder_tokens"] = ((data.decoder_vocab_size, d), std)
+            tables["decoder_positions"] = ((data.num_decoder_positions, d), decoder_std)
+        tables["decoder_tokens"] = ((data.decoder_vocab_size, d), decoder_std)
     return tables
 
 

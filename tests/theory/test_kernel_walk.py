@@ -69,11 +69,13 @@ def disagreeing(
     scheme: Scheme, num_sublayers: int, activation: str, norm_kind: str, drawn: float = 1e-3
 ) -> set[tuple[str, str]]:
     """(optimizer, role) where the kernel rung is not the scalar one. drawn: error of hidden units' means."""
-    by_optimizer = predict_kernel(ffn_stack(scheme, num_sublayers, activation, norm_kind), ONE_TOKEN, OPTIMIZERS)
+    start = float(scheme.stack.embedding_scale.subs(L, num_sublayers))
+    stack, inputs = ffn_stack(scheme, num_sublayers, activation, norm_kind), replace(ONE_TOKEN, embedding_std=start)
+    by_optimizer = predict_kernel(stack, inputs, OPTIMIZERS)
     missed = set()
     for optimizer, kernel in by_optimizer.items():
         scalar = predict(scheme, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind)
-        rate = float(scheme.sign_lr_multiplier.subs(L, num_sublayers)) if optimizer == "adam" else 1.0
+        rate = 1.0 if optimizer == "sgd" else float(scheme.lr_multiplier.subs(L, num_sublayers))
         pairs = {role: (rate * kernel.roles[role], scalar.roles[role]) for role in ("fc1", "fc2", "branch_weight")}
         pairs["update"] = (rate * kernel.update, scalar.update)
         allowed = 1e-10 if optimizer in EXACT else drawn

@@ -243,7 +243,8 @@ class Inputs:
     num_tokens: the tokens of a sequence, on either side. batch_size: the number of sequences; the objective is the mean
     over them. correlation: that of two input tokens of a sequence. readout: which tokens are read, the last or all
     ("sum"), each with a head of its own. loss: one logit or a cross-entropy ("ce") over num_classes with random labels.
-    embedding_std, embedding_multiplier: an entry of x_0 is N(0, std^2) times the multiplier. head_gain: an entry of the
+    embedding_std, embedding_multiplier: an entry of x_0 is N(0, std^2) times the multiplier. decoder_embedding_std: of
+    a decoder beside an encoder, where it is another. head_gain: an entry of the
     head is N(0, gain^2/d). ValueError, in one line, for what does not fit.
 
     >>> from depthlaw.theory.kernel.predict import Inputs
@@ -263,6 +264,7 @@ class Inputs:
     num_classes: int = 16
     embedding_std: float = 1.0
     embedding_multiplier: float = 1.0
+    decoder_embedding_std: float | None = None
     head_gain: float = 1.0
 
     @property
@@ -292,12 +294,15 @@ class Inputs:
         """(n,), the place of each token in its sequence."""
         return np.tile(np.arange(self.num_tokens), self.batch_size)
 
-    @property
-    def gram(self) -> Gram:
-        """The Gram matrix of the input vectors x_0."""
+    def embedding_std_of(self, side: int) -> float:
+        """side: 0 of the encoder, 1 of the decoder."""
+        return self.decoder_embedding_std if side and self.decoder_embedding_std else self.embedding_std
+
+    def gram_of(self, side: int) -> Gram:
+        """The Gram matrix of the side's input vectors x_0."""
         same = self.groups[:, None] == self.groups
         unit = Gram(1.0, np.where(np.eye(len(same)) == 1, 0.0, np.where(same, 1 - self.correlation, 1.0)))
-        return unit.times((self.embedding_std * self.embedding_multiplier) ** 2)
+        return unit.times((self.embedding_std_of(side) * self.embedding_multiplier) ** 2)
 
     def __post_init__(self) -> None:
         for name, number in (("num_tokens", self.num_tokens), ("batch_size", self.batch_size)):

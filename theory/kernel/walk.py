@@ -612,7 +612,7 @@ class Walk:
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
         passages: list[Passage] = []
-        stream, first_values = [self.inputs.gram], None
+        stream, first_values = [self.inputs.gram_of(side)], None
         has_others = self.network.has_second_stream or any(sublayer.input_weight for sublayer in sublayers)
         beside = Beside(stream[0], stream[0].full) if has_others else None
         mixes_values = any(sublayer.mixes_values for sublayer in sublayers)
@@ -667,7 +667,7 @@ class Walk:
         at_input = gradient.matrix
         if beside is not None:
             at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
-        self._add([_embedding(at_input, self.asked, self.inputs)], gradient.exponent, side)
+        self._add([_embedding(at_input, self.asked, self.inputs, side)], gradient.exponent, side)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
@@ -704,7 +704,7 @@ def _of_matrix(whole: Array) -> Gram:
     return Gram(level, level - whole)
 
 
-def _embedding(gradient: Array, asked: Asked, inputs: Inputs) -> Part:
+def _embedding(gradient: Array, asked: Asked, inputs: Inputs, side: int) -> Part:
     """The part of the embedding: each token has a row of its own."""
     gradient = inputs.embedding_multiplier**2 * gradient
     own, every = gradient.diagonal().clip(min=0.0), np.eye(len(gradient))
@@ -714,7 +714,7 @@ def _embedding(gradient: Array, asked: Asked, inputs: Inputs) -> Part:
         root=float(np.sqrt(own).sum()),
         nuclear=nuclear(gradient, every) if asked.has_nuclear else None,
         factored=factored_of_few(every, gradient) if asked.has_factored else None,
-        weight=inputs.embedding_std,
+        weight=inputs.embedding_std_of(side),
         size=math.sqrt(len(own)),
     )
 

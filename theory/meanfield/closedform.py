@@ -18,7 +18,7 @@ from sympy import Expr, RisingFactorial, S, cancel, pi, sqrt, zeta
 from depthlaw.theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum
 from depthlaw.theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
 from depthlaw.theory.moments import Activation, Kind, exact
-from depthlaw.theory.stack import PRE, BranchMoments, Placement, Transfer, transfer
+from depthlaw.theory.stack import NO_NORM, PRE, BranchMoments, Placement, Transfer, transfer
 from depthlaw.theory.symbols import L
 
 
@@ -91,6 +91,8 @@ def closed_form(setting: Setting) -> ClosedForm | None:
     stack = setting.scheme.stack
     if not stack.is_uniform or stack.norm_function or stack.has_second_stream:
         return None
+    if stack.embedding_scale != 1 and stack.placement != NO_NORM:
+        return None  # the first norm forgets it, and what is added to the stream does not
     admin = stack.residual_weight is None
     placement = PRE if admin else stack.placement
     residual_weight = S.One if stack.residual_weight is None else stack.residual_weight
@@ -121,10 +123,11 @@ def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t:
         silent = t.increment == 0
         if not (silent or setting.activation.is_homogeneous):
             return None
-        growth = _tidy(t.gradient_ratio)
+        growth, start = _tidy(t.gradient_ratio), setting.scheme.stack.embedding_scale ** (2 * p)
         if growth == 1:
-            return L, "the branches are silent at init, signal and gradient pass unchanged: L equal terms"
-        return L * growth ** (p * (L - 1)), "no norm, homogeneous activation: q_{l-1} D_l is the same at every layer"
+            return L * start, "the branches are silent at init, signal and gradient pass unchanged: L equal terms"
+        told = "no norm, homogeneous activation: q_{l-1} D_l is the same at every layer"
+        return start * L * growth ** (p * (L - 1)), told
     if residual_weight != 1:
         return None
     beta = t.increment

@@ -14,7 +14,7 @@ from depthlaw.theory.meanfield.closedform import ClosedForm, growing_stream_sum,
 from depthlaw.theory.meanfield.setting import MOMENT_KINDS, NormFunction, Setting, degree, role_values
 from depthlaw.theory.meanfield.update import cached_closed_form
 from depthlaw.theory.moments import Kind, large_scale, small_scale
-from depthlaw.theory.stack import POST, PRE, BranchMoments, Placement, Stack, Transfer, real_norm, transfer
+from depthlaw.theory.stack import NO_NORM, POST, PRE, BranchMoments, Placement, Stack, Transfer, real_norm, transfer
 from depthlaw.theory.symbols import L, k, l
 
 
@@ -42,6 +42,8 @@ def update_order(setting: Setting) -> Order:
     if form is not None:
         return _from_closed_form(setting, form)
     stack = setting.scheme.stack
+    if stack.embedding_scale != 1 and stack.placement != NO_NORM:
+        raise BeyondScaleError("an embedding that is scaled before a norm")
     if stack.has_second_stream:
         return _two_streams(setting)
     if stack.even is not None:
@@ -112,7 +114,9 @@ def _linearised(setting: Setting) -> Order:
     moments = _vanishing_gain_moments(setting, stack.gain_in * stack.input_scale)
     t, units = _transfer(setting, moments, stack)
     ratio = cancel(t.gradient_ratio)
-    order = leading_order((units["fc1"] + units["fc2"]) * L * ratio ** (degree(setting.functional) * (L - 1)), L)
+    p = degree(setting.functional)
+    start = stack.embedding_scale ** (2 * p)
+    order = leading_order((units["fc1"] + units["fc2"]) * start * L * ratio ** (p * (L - 1)), L)
     order = dataclasses.replace(order, next_term=None, remainder=stack.gain_in)
     return _because(order, "small gains: phi(u) = phi'(0) u (1 + O(u)), homogeneous to leading order")
 

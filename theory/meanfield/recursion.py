@@ -90,7 +90,8 @@ class _Walk:
         self.placement = self.stack.placement
         self.functional = setting.functional
         self.p = float(degree(setting.functional))
-        self.stream, self.admin, self.exponent, self.damping = 1.0, 1.0, 0.0, 1.0
+        self.stream = float(self.stack.embedding_scale.subs(L, num_sublayers)) ** 2
+        self.admin, self.exponent, self.damping = 1.0, 0.0, 1.0
         self.totals = {"fc1": 0.0, "fc2": 0.0, "branch_weight": 0.0}
         needed = needed_kinds(self.functional, self.placement, setting.norm_kind)
         self.moments = [evaluator(setting.activation, kind) if kind in needed else _unread for kind in MOMENT_KINDS]

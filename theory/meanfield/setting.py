@@ -95,7 +95,7 @@ class Setting:
 
     @property
     def lr_multiplier(self) -> Expr:
-        return self.scheme.sign_lr_multiplier if self.optimizer.is_sign_type else S.One
+        return self.scheme.lr_multiplier_under(self.optimizer)
 
 
 @dataclass(frozen=True, kw_only=True)

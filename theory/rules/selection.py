@@ -71,7 +71,7 @@ _ALL: Final = (
     Selection(
         name="depth-mup",
         says="alpha = lambda = 1, b such that the squared branches sum to 1, and the learning rate that goes with it "
-        "(the published depth-muP, and the scheme of that name, scale it under sign-type optimizers only)",
+        "(the published depth-muP, and the scheme of that name, scale it where a step forgets the gradient's length)",
         conditions=lambda update: (residual_weight, init_gain, update.accumulated),
         is_rule=False,
     ),

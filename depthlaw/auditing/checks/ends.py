@@ -16,13 +16,14 @@ _START = 0.15
 
 
 def embeddings(beside: Beside) -> Told:
-    """The scale at which the stream of a recipe begins, where no norm behind the embedding is what changes it."""
+    """The scale at which the stream of a recipe begins, or of a scheme that scales its embedding; where no norm behind the
+    embedding is what changes it.
+    """
     off = _start_off(beside)
     if off is None or _is_normed(*off):
         return
     depth, asked = off
     built = depth.built
-    assert beside.is_absolute
     stds = beside.claimed.start_stds(asked, has_positions="positions" in built.others.values())
     lines = [f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std]
     yield _of_start(f"The stream begins at another scale than {beside.name}'s.", depth, asked, lines)
@@ -50,8 +51,8 @@ def _of_start(says: str, depth: Depth, asked: ModelConfig, lines: Sequence[str])
 
 
 def _start_off(beside: Beside) -> tuple[Depth, ModelConfig] | None:
-    """The shallowest model of a recipe whose stream begins at another scale, with what is asked of it."""
-    if not beside.is_absolute:
+    """The shallowest model whose stream begins at another scale, with what is asked of it."""
+    if not beside.is_absolute and all(asked.embedding_std == 1 for asked in beside.asked):
         return None
     for depth, asked in zip(beside.depths, beside.asked, strict=True):
         start = depth.built.start_value

@@ -1113,6 +1113,8 @@ def t5(matrix: Matrix) -> float:
 
 
 def t_fixup(matrix: Matrix) -> float:
+    if matrix.role == "embedding":
+        return (9 * matrix.num_layers) ** -0.25
     return xavier(matrix) * (0.67 * matrix.place.num_layers**-0.25 if matrix.role in GAINED else 1)
 
 
@@ -1216,9 +1218,17 @@ _PLACES = (
         name="t-fixup-constant",
         says="The factor 0.67 is forgotten.",
         twin=t_fixup_twin,
-        build=transformer(T_FIXUP, xavier_scaled(lambda at: at.num_layers**-0.25, *GAINED)),
+        build=transformer(T_FIXUP, lambda matrix: t_fixup(matrix) / (0.67 if matrix.role in GAINED else 1)),
         kind="init-constant",
         roles=("v", "out", "fc1", "fc2"),
+    ),
+    Planted(
+        name="t-fixup-embedding-forgotten",
+        says="T-Fixup's matrices are scaled, and its embedding is not.",
+        twin=t_fixup_twin,
+        build=transformer(T_FIXUP, lambda matrix: 1.0 if matrix.role == "embedding" else t_fixup(matrix)),
+        kind="embedding",
+        roles=("embedding",),
     ),
     Planted(
         name="t-fixup-with-norms",

@@ -255,11 +255,13 @@ class Translator(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """A matrix, or the rows of a fused one that have this role. at: None of an embedding and of the head."""
+    """A matrix, or the rows of a fused one that have this role. at: None of an embedding and of the head. num_layers:
+    of the model."""
 
     role: str
     at: At | None
     weight: Tensor
+    num_layers: int = 0
 
     @property
     def place(self) -> At:
@@ -273,13 +275,15 @@ Law = Callable[[Matrix], float]
 
 def matrices(model: Any) -> Iterator[Matrix]:
     """All of them; those of an attention to the encoder have roles that begin with cross_."""
+    num_layers = next(module.at.num_layers for module in model.modules() if isinstance(module, Sublayer))
     for module in model.modules():
         if isinstance(module, Sublayer):
             for role, weight in _of_branch(module.branch):
                 yield Matrix(role=f"cross_{role}" if module.at.kind == "cross" else role, at=module.at, weight=weight)
         elif isinstance(module, Stack):
             if module.shape.inputs == "ids":
-                yield Matrix(role="embedding", at=None, weight=module.embedding.weight.detach())
+                weight = module.embedding.weight.detach()
+                yield Matrix(role="embedding", at=None, weight=weight, num_layers=num_layers)
             if module.positions is not None:
                 yield Matrix(role="position", at=None, weight=module.positions.weight.detach())
     if not any(isinstance(module, Stack) and module.shape.is_tied for module in model.modules()):

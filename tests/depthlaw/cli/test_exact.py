@@ -132,7 +132,7 @@ MINE = Scheme(
     stack=Stack(
         placement=PERI, branch_weight=1 / l, input_scale=sqrt(l), gain_in=L ** -Rational(1, 6), gain_out=sqrt(L)
     ),
-    sign_lr_multiplier=1 / L,
+    lr_multiplier=1 / L,
 )
 
 

@@ -23,7 +23,7 @@ PLAIN = ModelConfig(encoder=(SublayerConfig(kind="attention"),))
 HEARD = {"encoder", "decoder", "placement", "d_model", "num_heads", "ffn_ratio", "ffn_width", "activation", "norm_kind"}
 HEARD |= {"has_qk_norm", "has_wide_norms", "num_kv_heads", "head_size", "rotary_base", "rotary_share"}
 HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "norm_eps", "has_final", "has_second_stream"}
-HEARD |= {"embedding_std", "embedding_multiplier", "head_gain"}
+HEARD |= {"embedding_std", "embedding_multiplier", "decoder_embedding_std", "head_gain"}
 NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_draws", "recomputes"}
 """Fields that no prediction depends on: roles that do not train are predicted all the same."""
 
@@ -42,7 +42,7 @@ def test_every_number_of_a_network_is_translated_by_its_name() -> None:
 
 def test_every_number_of_the_task_is_translated_by_its_name() -> None:
     task = Task(num_tokens=3, batch_size=2, correlation=0.25, readout="sum", objective="ce", num_classes=5)
-    of_input = {"embedding_std": 0.3, "embedding_multiplier": 2.0, "head_gain": 0.5}
+    of_input = {"embedding_std": 0.3, "embedding_multiplier": 2.0, "head_gain": 0.5, "decoder_embedding_std": 0.7}
     inputs = vars(kernel_network.as_inputs(task, replace(PLAIN, **of_input)))
     assert inputs == {name: value for name, value in vars(task).items() if name in inputs} | {"loss": "ce"} | of_input
 

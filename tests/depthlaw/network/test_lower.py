@@ -13,6 +13,7 @@ import torch
 from sympy import Integer, Rational
 
 from depthlaw.network import lower
+from depthlaw.network.block import Block
 from depthlaw.network.lower import (
     branch_second,
     has_encoder_decoder,
@@ -51,6 +52,7 @@ def wrong(config: ModelConfig, name: str, optimizer: str = "sgd", **gains: Seque
         "c": ([one.input_scale for one in sublayers], stack.c),
         "w": ([one.gains["fc1"] for one in sublayers], stack.w),
         "v": ([one.gains["fc2"] for one in sublayers], stack.v),
+        "start": ([config.embedding_std**2], [stack.start]),
         "lr": (
             [one.lr_multipliers.get(role, 1.0) for one in sublayers for role in ("fc1", "fc2")],
             [stack.lr_multiplier.get(optimizer, 1.0)] * (2 * length),
@@ -220,6 +222,17 @@ CASES: dict[str, Callable[[int, int], dict[str, dict[str, float]]]] = {
     },
     **dict.fromkeys(("post-ln", "pre-ln", "sub-ln", "peri-ln", "normformer"), lambda n, m: ONES),
 }
+
+
+def test_t_fixup_scales_the_embedding_of_each_side_by_its_own_layers() -> None:
+    """As the authors' code has it: (9 N)^(-1/4) with the layers of that side, in a stack of one side with its own."""
+    config = lower_encoder_decoder("t-fixup", "sgd", 18, 4, D)
+    assert config.embedding_std_of("encoder") == pytest.approx((9 * 18) ** -0.25)
+    assert config.embedding_std_of("decoder") == pytest.approx((9 * 4) ** -0.25)
+    assert lower_transformer("t-fixup", "sgd", 12, D).embedding_std == pytest.approx((9 * 6) ** -0.25)
+    assert lower_encoder_decoder("t-fixup", "sgd", 6, 6, D).decoder_embedding_std is None
+    scaled = Block(embedding_std=0.5).on(config)
+    assert scaled.embedding_std_of("decoder") == pytest.approx(0.5 * (9 * 4) ** -0.25)
 
 
 def side_numbers(config: ModelConfig) -> dict[str, dict[str, float]]:
