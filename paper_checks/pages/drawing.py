@@ -196,15 +196,13 @@ class Drawing:
     """Panels of one size. columns: of a file; a page has as many as fit. width, height: of a panel, in pixels.
 
     scale: of the vertical axes; each its own, "slopes" (each its own middle and as many decades, so that equal slopes
-    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. rows: the table that a
-    page has for who would rather read numbers; left out, both ends of each curve. heading, note: above and below the
-    panels of a file.
+    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. heading, note: above and
+    below the panels of a file.
     """
 
     panels: Sequence[Panel]
     title: str = ""
     caption: str = ""
-    rows: Sequence[Mapping[str, str]] = ()
     heading: str = ""
     note: str = ""
     columns: int = 1
@@ -218,9 +216,10 @@ class Drawing:
 
     @property
     def table(self) -> Sequence[Mapping[str, str]]:
+        """Both ends of each curve, for who would rather read numbers."""
         heads = ("panel", "curve", "x", "y", "first", "last")
         ends = [(p.title, name, p.x, p.y, *both) for p in self.panels for name, *both in p.in_words]
-        return self.rows or [dict(zip(heads, row, strict=True)) for row in ends]
+        return [dict(zip(heads, row, strict=True)) for row in ends]
 
     @cached_property
     def inline(self) -> Markup:
