@@ -2,8 +2,9 @@
 
     python -m depthlaw.paper_checks.pages.transformers  # rewrites TRANSFORMERS.md and figures/, from sims/records
 
-Predictions are kept in paper_checks/results (``paper_checks.experiments.kernel_laws``), so this takes seconds. Every
-interval counts both errors: the scatter over the seeds, and the quasi-random one of the prediction.
+Predictions are kept in paper_checks/results (``paper_checks.experiments.kernel_laws``), so this takes seconds. It is
+one module as each section of the page is a function of the same study, with the figures beside them. Every interval
+counts both errors: the scatter over the seeds, and the quasi-random one of the prediction.
 """
 
 from __future__ import annotations
