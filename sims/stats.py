@@ -349,3 +349,18 @@ def _with_interval(mean: float, error: float, degrees: float, num: int, level: f
 def _shifted(part: Estimate, by: float) -> Estimate:
     low, high = (None if end is None else end + by for end in (part.low, part.high))
     return Estimate(part.mean + by, part.standard_error, low, high, part.num)
+
+
+def errors_off(ratio: Estimate) -> float:
+    """How many standard errors a ratio is from 1; 0 where nobody knows its error."""
+    return (ratio.mean - 1) / ratio.standard_error if ratio.standard_error else 0.0
+
+
+def holds(estimate: Estimate, value: float = 1.0) -> bool:
+    """Whether the interval does; none does where its error is not known."""
+    return estimate.low is not None and estimate.high is not None and estimate.low <= value <= estimate.high
+
+
+def is_beyond(ratio: Estimate, by: float) -> bool:
+    """Whether the whole interval is further than this from 1."""
+    return ratio.low is not None and ratio.high is not None and (ratio.low > 1 + by or ratio.high < 1 - by)

@@ -6,7 +6,7 @@ A ``Drawing`` is panels of curves. It becomes shapes at places in pixels, and th
 - an SVG file (``svg``), in the light colours;
 - a figure of matplotlib (``canvas``), which writes PNG and PDF and is shown by notebooks.
 
-SVG is written here, as a site has a thousand panels: they take half a millisecond each, and 0.1 s by matplotlib. There
+SVG is written here, as a site has hundreds of panels: they take half a millisecond each, and 0.1 s by matplotlib. There
 is no second layout: matplotlib paints the shapes where they stand. One style: each curve is named at its end, ticks are
 few, no boxes, no legends.
 """
@@ -111,14 +111,13 @@ _RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Curve:
     """label: at its right end, in lines; with is_beside, at its last point, where there is room.
 
-    line: x and y; beyond: where it goes on, dotted. points: with their intervals; has_dots: one at each place of the
+    line: x and y. points: with their intervals; has_dots: one at each place of the
     line. ends: of each point, 1 or -1 where the true one may lie above or below. faint: single seeds; band: x, lowest
     and highest. What lies outside the panel is cut off, and a point there is an arrow at its edge.
     """
 
     label: str = ""
     line: Sequence[Place] = ()
-    beyond: Sequence[Place] = ()
     points: Sequence[Point] = ()
     ends: Sequence[int] = ()
     faint: Sequence[Place] = ()
@@ -143,19 +142,19 @@ class Curve:
 
     @property
     def xs(self) -> list[float]:
-        return [x for x, *_ in (*self.line, *self.beyond, *self.points, *self.faint, *self.band)]
+        return [x for x, *_ in (*self.line, *self.points, *self.faint, *self.band)]
 
     @property
     def ys(self) -> list[float]:
         """What an axis has to show: not the foot of an interval far below its mean."""
         ends = [end for _, mean, low, high in self.points for end in (low, high) if end and end > mean / 10]
         seeds = [y for _, *ys in (*self.faint, *self.band) for y in ys]
-        return [y for _, y in (*self.line, *self.beyond)] + [mean for _, mean, *_ in self.points] + ends + seeds
+        return [y for _, y in self.line] + [mean for _, mean, *_ in self.points] + ends + seeds
 
     @property
     def ends_at(self) -> tuple[Place, Place]:
         """Its first place and its last one."""
-        places = sorted((x, y) for x, y, *_ in (*self.line, *self.beyond) or self.points)
+        places = sorted((x, y) for x, y, *_ in self.line or self.points)
         return places[0], places[-1]
 
 
@@ -196,15 +195,13 @@ class Drawing:
     """Panels of one size. columns: of a file; a page has as many as fit. width, height: of a panel, in pixels.
 
     scale: of the vertical axes; each its own, "slopes" (each its own middle and as many decades, so that equal slopes
-    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. rows: the table that a
-    page has for who would rather read numbers; left out, both ends of each curve. heading, note: above and below the
-    panels of a file.
+    look equal) or "shared". title: for who cannot see it. caption: what a page has below it. heading, note: above and
+    below the panels of a file.
     """
 
     panels: Sequence[Panel]
     title: str = ""
     caption: str = ""
-    rows: Sequence[Mapping[str, str]] = ()
     heading: str = ""
     note: str = ""
     columns: int = 1
@@ -218,9 +215,10 @@ class Drawing:
 
     @property
     def table(self) -> Sequence[Mapping[str, str]]:
+        """Both ends of each curve, for who would rather read numbers."""
         heads = ("panel", "curve", "x", "y", "first", "last")
         ends = [(p.title, name, p.x, p.y, *both) for p in self.panels for name, *both in p.in_words]
-        return self.rows or [dict(zip(heads, row, strict=True)) for row in ends]
+        return [dict(zip(heads, row, strict=True)) for row in ends]
 
     @cached_property
     def inline(self) -> Markup:
@@ -464,10 +462,8 @@ def _curve(curve: Curve, frame: _Frame) -> Iterator[Shape]:
         edge = [frame.kept(x, high) for x, _, high in curve.band]
         edge += [frame.kept(x, low) for x, low, _ in reversed(curve.band)]
         yield Area(edge, curve.colour, 0.13)
-    for line, style in ((curve.beyond, "dotted"), (curve.line, curve.line_style)):
-        inside = _inside([frame.at(*place) for place in line], frame)
-        if inside:
-            yield Strokes(inside, curve.colour, curve.width, DASHES[style])
+    if inside := _inside([frame.at(*place) for place in curve.line], frame):
+        yield Strokes(inside, curve.colour, curve.width, DASHES[curve.line_style])
     if curve.faint:
         yield Marks([frame.kept(*place) for place in curve.faint], curve.mark, curve.colour, 2.2, 0.35)
     bars = [

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from depthlaw.network.network import Network
+from depthlaw.paper_checks.experiments.compared import Index
 from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, LENGTHS, OPTIMIZERS
 from depthlaw.paper_checks.pages.markdown import interval, section
-from depthlaw.paper_checks.pages.transformers import Index, holds
 from depthlaw.sims import stats
 from depthlaw.sims.records import record
 from depthlaw.system.files import write_atomically
@@ -99,7 +99,7 @@ def page(lines: Sequence[Line]) -> str:
             for line, length in cases
             if abs(line.ratios[length].mean - 1) > CLOSE
         ],
-        covered=sum(holds(line.limits[length]) for line, length in cases),
+        covered=sum(stats.holds(line.limits[length]) for line, length in cases),
         near=sum(abs(difference.mean) <= CLOSE for difference in fits),
         num_fits=len(fits),
         real=sorted(line.real for line in lines if line.real is not None and line.optimizer == "lamb"),

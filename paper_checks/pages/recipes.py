@@ -22,7 +22,7 @@ from depthlaw.paper_checks.experiments.clients import Case
 from depthlaw.paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from depthlaw.paper_checks.pages.markdown import interval, section
-from depthlaw.paper_checks.pages.transformers import holds, is_beyond, share
+from depthlaw.paper_checks.pages.transformers import share
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.recipes.recipe import RECIPE_TOKENS
 from depthlaw.sims import stats
@@ -257,16 +257,16 @@ def _role_row(name: str, optimizer: str) -> list[str]:
 def _summary(optimizer: str, lines: Sequence[OtherModel]) -> dict[str, str | float]:
     """Of all cases under one optimizer."""
     mine = [line for line in lines if line.optimizer == optimizer]
-    far = [line for line in mine if is_beyond(line.total, 0.03)]
+    far = [line for line in mine if stats.is_beyond(line.total, 0.03)]
     roles = [(f"{role} of {_of(line.case)}", ratio) for line in mine for role, ratio in line.roles.items()]
-    far_roles = [f"{name} {interval(ratio, 2)}" for name, ratio in roles if is_beyond(ratio, 0.1)]
+    far_roles = [f"{name} {interval(ratio, 2)}" for name, ratio in roles if stats.is_beyond(ratio, 0.1)]
     return {
         "optimizer": optimizer,
         "num": len(mine),
         "mean": mean(line.total.mean for line in mine),
         "half_width": median((line.total.high or 0.0) - line.total.mean for line in mine),
         "expected": round(0.95 * len(mine)),
-        "hold": sum(holds(line.total) for line in mine),
+        "hold": sum(stats.holds(line.total) for line in mine),
         "near": len(mine) - len(far),
         "roles": len(roles),
         "near_roles": len(roles) - len(far_roles),

@@ -13,11 +13,11 @@ from functools import cache
 from depthlaw.paper_checks.experiments.kernel_laws import Law, law
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from depthlaw.paper_checks.pages.markdown import caption
-from depthlaw.paper_checks.pages.scheme_figures import UPDATE, transformers
-from depthlaw.paper_checks.pages.transformers import FLAT, WIDE, last_exponent
+from depthlaw.paper_checks.pages.transformers import FLAT, WIDE, by_depth, last_exponent, points, study
 from depthlaw.system.places import FIGURES
 
 PATH = FIGURES / "why.svg"
+TITLE = "How far one optimizer step moves a Transformer"
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 LABELS = {"post-ln": "vanilla Post-LN", "deepnorm": "DeepNorm", "su-adam": "Su's row for Adam"}
 """By scheme."""
@@ -58,10 +58,16 @@ def alt_text() -> str:
     )
 
 
+def words() -> dict[str, str]:
+    """Title, text for who cannot see it, and caption, as a page has them. LookupError where its laws are not kept."""
+    deepnorm, su_adam = (goes(law(scheme, "adam")) for scheme in ("deepnorm", "su-adam"))
+    below = caption("why", sgd=titles()["sgd"], adam=deepnorm, su_adam=su_adam, wide=WIDE)
+    return {"title": TITLE, "alt": alt_text(), "caption": below}
+
+
 @cache
 def picture() -> Drawing:
     """A panel for each optimizer, on one vertical axis. LookupError where its numbers are not kept."""
-    deepnorm, su_adam = (goes(law(scheme, "adam")) for scheme in ("deepnorm", "su-adam"))
     panels = [
         Panel(
             title=raised(title),
@@ -73,8 +79,7 @@ def picture() -> Drawing:
     ]
     return Drawing(
         panels=panels,
-        title="How far one optimizer step moves a Transformer",
-        caption=caption("why", sgd=titles()["sgd"], adam=deepnorm, su_adam=su_adam, wide=WIDE),
+        title=TITLE,
         note=f"Lines: predicted, no fitted constant. Points: measured, d = {WIDE}, 95 % intervals.",
         columns=2,
         width=440,
@@ -89,7 +94,7 @@ def _curve(scheme: str, optimizer: str) -> Curve:
         scheme,
         f"{LABELS[scheme]}\n{raised(goes(kept))}",
         line=[(float(n), y) for n, y in kept.updates.items()],
-        points=transformers(scheme, optimizer).points(UPDATE),
+        points=points(by_depth(study().cells, scheme, optimizer), "update"),
         line_style="dashed" if scheme.startswith("su-") else "solid",
     )
 

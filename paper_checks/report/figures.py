@@ -10,23 +10,30 @@ from typing import Any
 
 from sympy import Expr, Indexed, Integer, lambdify
 
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Claim
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments import NAMES, experiment
-from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
-from depthlaw.paper_checks.pages import training
+from depthlaw.paper_checks.experiments.compared import Index, cell
+from depthlaw.paper_checks.experiments.kernel_kept import Number
+from depthlaw.paper_checks.experiments.sweeps import LENGTHS, OPTIMIZERS
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
 from depthlaw.paper_checks.pages.markdown import caption
-from depthlaw.paper_checks.pages.scheme_figures import UPDATE, stacks, transformers
+from depthlaw.paper_checks.pages.transformers import WIDE, by_depth, points, study
 from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.report.rendered import Picture, pictures
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.kernel import InTransformer, law
 from depthlaw.paper_checks.routes.update_bounds import LETTERS, Inequality
+from depthlaw.sims.records import record
+from depthlaw.system.places import RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.meanfield.setting import Setting
 from depthlaw.theory.meanfield.update import predict_setting
+from depthlaw.theory.schemes import scheme
 from depthlaw.theory.symbols import L
 
+UPDATE = "update"
 FROM = 4
 """Sublayers at which a printed order meets the exact curve."""
 DEPTHS = (4, 8, 16, 64, 128, 256, 512, 1000, 10**4, 10**6, 10**8, 10**9)
@@ -47,10 +54,11 @@ OF_EXPERIMENT = {
 """Files of figures/, the most telling one first."""
 
 
-def for_claim(claim_id: str) -> list[Drawing]:
+def for_claim(claim_id: str) -> list[Drawing | Picture]:
     """None, one or some. KeyError of an id that is not there."""
     claim = claims()[claim_id]
-    return [*_growths(claim), *_bounds(claim), *(of_training()[name] for name in training_names(claim))]
+    of_training = (pictures()[name] for name in training_names(claim) if name in pictures())
+    return [*_growths(claim), *_bounds(claim), *of_training]
 
 
 # ---------------------------------------------------------------- printed orders
@@ -99,9 +107,25 @@ def _recorded(statement: Growth) -> list[Point]:
     if (statement.activation, statement.norm_kind) != ("relu", "layernorm") or statement.optimizer not in OPTIMIZERS:
         return []
     if isinstance(statement, InTransformer):
-        points = transformers(statement.scheme, statement.optimizer).points(statement.role)
-        return [(2 * layers, mean, low, high) for layers, mean, low, high in points if 2 * layers >= FROM]
-    return stacks(statement.scheme, statement.optimizer).points(UPDATE)
+        shown = points(by_depth(study().cells, statement.scheme, statement.optimizer), statement.role)
+        return [(2 * layers, mean, low, high) for layers, mean, low, high in shown if 2 * layers >= FROM]
+    return of_stacks(statement.scheme, statement.optimizer)
+
+
+@cache
+def _stacks() -> Index:
+    return Index(record.read(RECORDS / "ffn-stacks.jsonl"))
+
+
+@cache
+def of_stacks(name: str, optimizer: str) -> list[Point]:
+    """By sublayers, the measured update of FFN-only stacks and its 95 % interval."""
+    cells = {}
+    for length in LENGTHS:
+        network = Network(scheme=scheme(name), num_sublayers=length, d_model=WIDE)
+        exact = {UPDATE: Number(network.theory(optimizer).update, 0.0)}
+        cells[length] = cell(network, optimizer, _stacks().find(network, optimizer), exact)
+    return points(cells, UPDATE)
 
 
 def order_through(order: Expr, first: Place, xs: Sequence[float]) -> list[Place]:
@@ -197,9 +221,3 @@ def _of_statement(statement: object) -> tuple[str, ...]:
     if of == "stable-rates":
         return ("training-curves" if getattr(statement, "look", "") == "half" else "training-rates",)
     return OF_EXPERIMENT.get(of, ()) if isinstance(of, str) else ()
-
-
-@cache
-def of_training() -> dict[str, Drawing]:
-    """The figures of TRAINING.md, by file name."""
-    return training.drawings(training.records())

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from depthlaw.paper_checks.claims.claim import Route, Verdict
 from depthlaw.paper_checks.notation.signs import signs
-from depthlaw.paper_checks.pages import markdown, scheme_figures, why_figure
-from depthlaw.paper_checks.pages.claims import LEGEND, LETTERS, merged
+from depthlaw.paper_checks.pages import markdown, why_figure
+from depthlaw.paper_checks.pages.claims import LEGEND, LETTERS
 from depthlaw.paper_checks.pages.drawing import Drawing
 from depthlaw.paper_checks.papers.registry import claims as registered
-from depthlaw.paper_checks.report import figures, folder, graph, training, typeset, views
+from depthlaw.paper_checks.report import figures, folder, graph, rendered, typeset, views
 from depthlaw.paper_checks.report.model import Claim, Document, counts
 from depthlaw.paper_checks.verify.document import seen_by
 from depthlaw.paper_checks.verify.findings import FIRST, findings
+from depthlaw.system.places import RESULTS
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"
@@ -30,9 +30,12 @@ NAV = (
     ("index.html#sources", "Sources"),
     ("graph.html", "Graph"),
     ("tables.html", "Tables"),
-    ("measured.html", "Measured"),
-    ("training.html", "Training"),
     ("schemes.html", "Schemes"),
+    ("summary.html", "Summary"),
+    ("transformers.html", "Transformers"),
+    ("measured.html", "Stacks"),
+    ("training.html", "Training"),
+    ("recipes.html", "Recipes"),
 )
 
 
@@ -48,11 +51,11 @@ def write(document: Document, out: Path, progress: Progress | None = None) -> li
             (to / name).write_text(make(), encoding="utf-8", newline="\n")
             if progress is not None:
                 progress("writing pages", i, len(pages))
-        static = sorted(STATIC.iterdir())
-        (to / STATIC.name).mkdir()
-        for path in static:
-            (to / STATIC.name / path.name).write_bytes(path.read_bytes())
-        return [*pages, *(f"{STATIC.name}/{path.name}" for path in static)]
+        files = [*sorted(STATIC.iterdir()), *rendered.files()]
+        for path in files:
+            (to / path.parent.name).mkdir(exist_ok=True)
+            (to / path.parent.name / path.name).write_bytes(path.read_bytes())
+        return [*pages, *(f"{path.parent.name}/{path.name}" for path in files)]
 
     folder.replace(out, fill)
     return [out / name for name in pages]
@@ -73,18 +76,22 @@ def contents(document: Document) -> dict[str, Callable[[], str]]:
         source, drawn = document.sources[key], _drawn(several)
         return render("source", name, "index.html#sources", source=source, several=several, drawn=drawn)
 
+    def of_results(name: str, path: Path) -> str:
+        return render("rendered", name, shown=rendered.page(path))
+
     return {
         "index.html": lambda: render(
-            "index", picture=_kept(why_figure.picture, lambda _: None), rules=views.rules(), first=FIRST
+            "index", picture=_kept(why_figure.words, lambda _: None), rules=views.rules(), first=FIRST
         ),
         "claims.html": lambda: render("claims", groups=_groups(document)),
         **{name: partial(of_source, name, key) for key in document.by_source for name in [f"source-{key}.html"]},
         "graph.html": lambda: render("graph", graphs=graph.graphs(document.claims)),
-        "tables.html": lambda: render(
-            "tables", tables=views.tables(), beside=merged(document.model_dump(mode="json")["tables"])
-        ),
-        "measured.html": lambda: render("measured", schemes=_kept(scheme_figures.by_scheme)),
-        "training.html": lambda: render("training", training=_training(env)),
+        "tables.html": lambda: render("tables", tables=views.tables()),
+        **{
+            name: partial(of_results, name, RESULTS / file)
+            for file, name in rendered.PAGES.items()
+            if (RESULTS / file).exists()
+        },
         "schemes.html": lambda: render("schemes", tables=views.tables(), schemes=views.schemes(), form=views.form()),
     }
 
@@ -109,7 +116,6 @@ def environment(document: Document) -> Environment:
         nav=NAV,
         routes=tuple(Route),
         short={key: views.SHORT.get(key, source.title) for key, source in document.sources.items()},
-        marks=views.MARKS,
         counts=counts,
         held=views.held,
         legend=LEGEND,
@@ -146,7 +152,7 @@ def _groups(document: Document) -> list[tuple[str, str, list[tuple[str, str]]]]:
     ]
 
 
-def _kept(make: Callable[[], Any], or_else: Callable[[Exception], Any] = str) -> Any:
+def _kept(make: Callable[[], Any], or_else: Callable[[Exception], Any]) -> Any:
     """What is made of kept numbers; where some are not kept, something else, of the reason."""
     try:
         return make()
@@ -154,19 +160,11 @@ def _kept(make: Callable[[], Any], or_else: Callable[[Exception], Any] = str) ->
         return or_else(reason)
 
 
-def _drawn(several: Sequence[Claim]) -> dict[str, list[tuple[Drawing, str]]]:
-    """The figures of each claim of a page, each with the first claim that has it: a figure stands once on a page. None
-    of a claim that the registry does not have, nor where its numbers are not kept."""
-    first: dict[str, str] = {}
-    drawn = {}
-    for id_ in (claim.id for claim in several):
-        figures_of = _kept(partial(figures.for_claim, id_), lambda _: []) if id_ in registered() else []
-        drawn[id_] = [(figure, first.setdefault(figure.inline, id_)) for figure in figures_of]
-    return drawn
-
-
-def _training(env: Environment) -> Markup:
-    """TRAINING.md, its figures as those of every page are."""
-    figure = vars(env.get_template("macros.html.jinja").module)["figure"]
-    drawn = figures.of_training()
-    return training.page(lambda name: figure(drawn[name], drawn[name].title))
+def _drawn(several: Sequence[Claim]) -> dict[str, list[Drawing | rendered.Picture]]:
+    """The figures of each claim of a page: none of a claim that the registry does not have, nor where its numbers are
+    not kept."""
+    known = registered()
+    return {
+        claim.id: _kept(partial(figures.for_claim, claim.id), lambda _: []) if claim.id in known else []
+        for claim in several
+    }

@@ -7,18 +7,21 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from html import unescape
 from itertools import chain
 from typing import Any
+from xml.etree import ElementTree
 
 from markupsafe import Markup, escape
 from sympy import Basic
 
 from depthlaw.paper_checks.claims.statements import Statement, Values
 from depthlaw.paper_checks.notation.expressions import latex
-from depthlaw.paper_checks.notation.mathml import NoMathError, mathml
 from depthlaw.paper_checks.notation.signs import GREEK, html, whole_powers
 
 _LATEX = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^\s$](?:[^$]*[^\s$])?)\$(?!\d)", re.DOTALL)
+_MATH = re.compile(r"m[a-z]+")
 _COMMAND = re.compile(r"\\(?:frac|text|boldsymbol|lambda|alpha|mathcal)(?![a-z])")
 _LETTER = re.compile(rf"(?:d[A-Za-z]/d)?(?:[A-Za-z]|{'|'.join(GREEK)})(?:_[A-Za-z0-9]{{1,2}})?")
 
@@ -111,10 +114,33 @@ def _math(written: str, typed: str, *, is_block: bool = False) -> Markup:
     """
     is_block = is_block or (r"\sum_{" in written and r"\frac" in written)
     try:
-        formula = Markup(mathml(written, is_display=is_block))
-    except NoMathError:
+        formula = mathml(written, is_display=is_block)
+    except ValueError:
         return _code(typed)
     formula += Markup('<span class="typed" aria-hidden="true">{}</span>').format(typed)
     if not is_block:
         return formula
     return Markup('<span class="formula" role="group" aria-label="formula" tabindex="0">{}</span>').format(formula)
+
+
+@lru_cache(maxsize=8192)
+def mathml(written: str, *, is_display: bool = False) -> Markup:
+    """LaTeX by latex2mathml. ValueError where it is broken, or brings more than mathematics: links, styles, scripts.
+
+    >>> from depthlaw.paper_checks.report.typeset import mathml
+    >>> "<mi>N</mi><mo>&lt;</mo><mn>1</mn>" in mathml("N<1")
+    True
+    """
+    from latex2mathml.converter import convert_to_element  # of the extra `verify`
+
+    try:
+        tree = convert_to_element(written, display="block" if is_display else "inline")
+    except Exception as error:  # latex2mathml has no common class of errors
+        raise ValueError(f"{type(error).__name__}: {written}") from error
+    for element in tree.iter():
+        element.text = unescape(element.text or "")
+        if not _MATH.fullmatch(element.tag) or {"href", "style", "class", "id"} & set(element.attrib):
+            raise ValueError(f"<{element.tag}> from {written}")
+        if "\\" in element.text:
+            raise ValueError(f"a command that is not known: {written}")
+    return Markup(ElementTree.tostring(tree, encoding="unicode"))

@@ -22,7 +22,6 @@ from depthlaw.theory.tables import CROSS_ACTIVATIONS
 
 SHORT = {"su": "Su", "magneto": "Magneto", "slides": "Magneto's slides", "deepnet": "DeepNet", "admin": "Admin"}
 SHORT |= {"fixup": "Fixup", "xiong": "Xiong et al."}
-MARKS = {True: "✓ equal", False: "✗ differs", None: "? not decided"}
 _DIGITS = 6
 _FEW = 4
 """Characters of a line that is no line of a text."""

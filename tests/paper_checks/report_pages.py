@@ -13,9 +13,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from depthlaw.paper_checks.claims.claim import Evidence, Part, PartResult, Verdict
-from depthlaw.paper_checks.pages import scheme_figures
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.report import figures, site
+from depthlaw.paper_checks.report import figures, rendered, site
 from depthlaw.paper_checks.report.model import parse
 from depthlaw.paper_checks.routes.printed_tables import side_by_side
 from depthlaw.paper_checks.verify import document as engine
@@ -27,8 +26,6 @@ SOME = ("S3-43", "S3-07", "S1-08", "DN-11", "DN-15", "LI-05")
 """Of every kind: with a counterexample and its table, steps, numbers, a figure, parts, mutants; a second to check."""
 FIGURED = (*SOME, "S3-12", "S2-13", "S3-04", "S3-49")
 """With a figure of every kind: orders in stacks and in Transformers, bounds, and one of training that two share."""
-DRAWN = ("post-ln", "pre-ln", "deepnorm", "rezero")
-"""Schemes whose figures stand on the site that is made for tests: with an update of 0, and without."""
 ORDERED = ("S1-03", "S1-25", "S1-41", "S1-49", "S2-12", "S3-10", "S3-12", "LI-01")
 """Claims of orders whose figures are tried: every optimizer, activation, kind of norm and role once."""
 
@@ -43,20 +40,12 @@ def as_expected(*, and_checked: Iterable[str] = ()) -> dict[str, Any]:
     return document_of(list(entries.values()), rows, agreements())
 
 
-def figures_of(*names: str) -> list[scheme_figures.SchemeFigures]:
-    """Of these schemes alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheme_figures, "KEPT_SCHEMES", names)
-        return scheme_figures.by_scheme()
-
-
 def write_site(document: Mapping[str, Any], out: Path, *, has_all_figures: bool) -> str:
-    """The site of a document; all its figures take half a minute, and those of FIGURED and DRAWN are of every kind."""
+    """The site of a document; all its figures take half a minute, and those of FIGURED are of every kind."""
     real = figures.for_claim
     with pytest.MonkeyPatch.context() as patch:
         if not has_all_figures:
             patch.setattr(figures, "for_claim", lambda id_: real(id_) if id_ in FIGURED else [])
-            patch.setattr(scheme_figures, "KEPT_SCHEMES", DRAWN)
         site.write(parse(document), out)
     return str(out)
 
@@ -137,7 +126,9 @@ def _resolves(name: str, link: str, parsed: Mapping[str, Page]) -> bool:
         return to.scheme == "https"
     target = unquote(to.path) or name
     is_state = "=" in to.fragment  # of the filter
+    if target in STATIC:
+        return True
     return target in parsed and (not to.fragment or is_state or unquote(to.fragment) in parsed[target].ids)
 
 
-STATIC = [f"static/{path.name}" for path in site.STATIC.iterdir()]
+STATIC = [f"{path.parent.name}/{path.name}" for path in (*site.STATIC.iterdir(), *rendered.files())]

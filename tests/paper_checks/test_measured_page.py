@@ -7,8 +7,9 @@ import math
 import pytest
 
 from depthlaw.network.network import Network
+from depthlaw.paper_checks.experiments.compared import Index
 from depthlaw.paper_checks.experiments.sweeps import SWEEPS
-from depthlaw.paper_checks.pages.measured import PAGE, Index, Line, lines, page
+from depthlaw.paper_checks.pages.measured import PAGE, Line, lines, page
 from depthlaw.sims.records import record
 from depthlaw.system.places import RECORDS
 from depthlaw.theory.schemes import scheme

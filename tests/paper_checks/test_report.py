@@ -13,9 +13,9 @@ from markupsafe import Markup, escape
 
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments.kernel_laws import law
-from depthlaw.paper_checks.pages import scheme_figures, why_figure
+from depthlaw.paper_checks.pages import why_figure
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.report import figures, folder, site, training, typeset, views
+from depthlaw.paper_checks.report import figures, folder, rendered, site, typeset, views
 from depthlaw.paper_checks.report.graph import NODE
 from depthlaw.paper_checks.report.model import parse
 from depthlaw.paper_checks.verify import document as engine
@@ -36,14 +36,17 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
 
 
+SECTIONS = [(id_, id_) for id_ in ("findings", "printed-beside-derived", "the-sources-beside-one-another")]
+"""Of a kept page, those that other pages lead to."""
+BODY = "".join(f'<h2 id="{id_}">{id_}</h2>' for id_, _ in SECTIONS)
+
+
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without figures, which take seconds and do not depend on the document."""
-    monkeypatch.setattr(scheme_figures, "by_scheme", list)
     monkeypatch.setattr(figures, "for_claim", lambda _: [])
-    monkeypatch.setattr(why_figure, "picture", lambda: None)
-    monkeypatch.setattr(figures, "of_training", dict)
-    monkeypatch.setattr(training, "page", lambda _: Markup("<h1>Training</h1>"))
+    monkeypatch.setattr(why_figure, "words", lambda: None)
+    monkeypatch.setattr(rendered, "page", lambda _: rendered.Page("Kept", SECTIONS, Markup(BODY)))
 
 
 # ---------------------------------------------------------------- what stands on the pages
@@ -79,7 +82,7 @@ def test_the_overview_has_picture_rule_and_counts(whole: dict[str, Any], pages: 
     for verdict in Verdict:
         link = f'href="claims.html#kind=result&amp;verdict={verdict.value}"'
         assert f'{link}><span class="number">{results.count(verdict.value)}</span>' in text
-    assert all(f"#{one.id}" in text for one in claims_with_findings())
+    assert all(f"#{one.id}" in pages["summary.html"] for one in claims_with_findings())
     assert "Not as expected" not in text
 
 

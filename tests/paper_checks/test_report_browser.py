@@ -33,7 +33,7 @@ from tests.paper_checks.report_pages import SOME
 
 pytestmark = pytest.mark.browser
 Opened = Callable[..., Page]
-KINDS = ("index", "claims", "source-deepnet", "graph", "tables", "measured", "training", "schemes")
+KINDS = ("index", "claims", "source-deepnet", "graph", "tables", "schemes", "summary", "training", "transformers")
 """A page of each template."""
 
 
@@ -57,7 +57,7 @@ def test_each_kind_of_page(built: Path, opened: Opened, name: str) -> None:
     assert wrong(opened(PHONE, "dark"), noise, built, f"{name}.html") == []
 
 
-@pytest.mark.parametrize("name", ["index", "claims", "source-deepnet", "tables"])
+@pytest.mark.parametrize("name", ["index", "claims", "source-deepnet", "summary"])
 def test_the_focus_is_marked_and_seen_on_its_way(built: Path, opened: Opened, name: str) -> None:
     """There and back, on a phone; the first is the link that skips to the content."""
     page = opened(SMALL_PHONE)

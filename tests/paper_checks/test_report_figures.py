@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -17,19 +16,19 @@ from depthlaw.paper_checks.claims.claim import Claim
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments.kernel_kept import read
 from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
-from depthlaw.paper_checks.experiments.sweeps import LENGTHS as STACK_LENGTHS
-from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS, SWEEPS
-from depthlaw.paper_checks.pages import scheme_figures
-from depthlaw.paper_checks.pages.transformers import LAYERS, WIDE
+from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
+from depthlaw.paper_checks.pages.drawing import Drawing
+from depthlaw.paper_checks.pages.transformers import WIDE
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report import figures
-from depthlaw.paper_checks.report.figures import OF_EXPERIMENT, for_claim, of_training, training_names
+from depthlaw.paper_checks.report.figures import OF_EXPERIMENT, for_claim, training_names
+from depthlaw.paper_checks.report.rendered import pictures
 from depthlaw.paper_checks.routes.kernel import InTransformer
 from depthlaw.system.places import FIGURES, RECORDS
 from depthlaw.theory.meanfield.update import predict
 from depthlaw.theory.schemes import SCHEMES, scheme
 from depthlaw.theory.symbols import L
-from tests.paper_checks.report_pages import DRAWN, ORDERED, figures_of
+from tests.paper_checks.report_pages import ORDERED
 
 UPDATE = "update"
 VARIABLES = {"--ink", "--muted", "--line", "--paper", "--panel", "--accent", *(f"--c{i}" for i in range(1, 9))}
@@ -104,7 +103,7 @@ def recorded(statement: Growth) -> dict[int, float]:
 @pytest.mark.parametrize("id_", ORDERED)
 def test_figures_of_claims_are_of_their_statements(id_: str) -> None:
     """The exact line, the printed order through its first point, and the points that are recorded."""
-    drawings = [one for one in for_claim(id_) if one.title.startswith("Printed order")]
+    drawings = [one for one in for_claim(id_) if isinstance(one, Drawing) and one.title.startswith("Printed order")]
     for one in drawings:
         check_looks(one.inline)
         assert len(one.table) == 2 * len(one.panels)
@@ -122,53 +121,8 @@ def test_figures_of_claims_are_of_their_statements(id_: str) -> None:
 
 
 def test_claims_of_training_have_its_figures() -> None:
-    for each in of_training().values():
-        check_looks(each.inline)
     names = {name for several in OF_EXPERIMENT.values() for name in several}
-    assert names == set(of_training()) == {path.stem for path in FIGURES.glob("training-*.svg")}
+    assert names == set(pictures()) == {path.stem for path in FIGURES.glob("training-*.svg")}
     assert training_names(claims()["S3-49"]) == ["training-predicts", "training-rates"]
-    assert for_claim("S1-50") == [of_training()["training-thousand"]]
+    assert for_claim("S1-50") == [pictures()["training-thousand"]]
     assert for_claim("S1-24") == []
-
-
-drawn = cache(lambda name: figures_of(name)[0])
-
-
-@cache
-def predicted(name: str, optimizer: str, depth: int, is_real: bool) -> Mapping[str, float]:
-    """By role: of a stack of L sublayers, or of a Transformer of N layers as it is measured."""
-    if is_real:
-        place = (name, 2 * depth, WIDE)
-        networks = SWEEPS["transformers"].networks
-        network = next(one for one in networks if (one.scheme.name, one.num_sublayers, one.d_model) == place)
-        kept = kept_measured().find(network, optimizer).by_optimizer[optimizer]
-        return {role: one.value for role, one in kept.items()}
-    exact = predict(name, optimizer, depth)
-    return {UPDATE: exact.update, **exact.roles}
-
-
-@pytest.mark.parametrize("is_real", [False, True], ids=["stacks", "transformers"])
-@pytest.mark.parametrize("by", OPTIMIZERS)
-@pytest.mark.parametrize("name", DRAWN)
-def test_figures_of_schemes_are_predicted_and_recorded(name: str, by: str, is_real: bool) -> None:
-    """Rows of the table, lines and points."""
-    figure = (drawn(name).transformers if is_real else drawn(name).stacks)[by]
-    beside = (scheme_figures.transformers if is_real else scheme_figures.stacks)(name, by)
-    depths, letter, step = (LAYERS, "N", 2) if is_real else (STACK_LENGTHS, "L", 1)
-    theory = {n: predicted(name, by, n, is_real) for n in depths}
-    check_looks(figure.inline)
-    assert {row["role"] for row in figure.table} == set(theory[depths[0]])
-    for row in figure.table:
-        role = row["role"]
-        seen = means(name, by, role, is_real)
-        for n in (depths[0], depths[-1]):
-            assert row[f"U({n}) predicted"] == f"{theory[n][role]:.4g}"
-        for n in depths:
-            mean, value = seen.get(step * n), theory[n][role]
-            wanted = "0, as predicted" if value == 0 else "-" if mean is None else f"{mean / value:.3f}"
-            assert row[f"ratio, {letter} = {n}"].partition(" [")[0] == wanted
-        line = dict(beside.lines[role])
-        assert line == {n: predicted(name, by, int(n), is_real)[role] for n in line}
-        points = {int(n): y for n, y, *_ in beside.points(role)}
-        assert points == pytest.approx({n: seen[step * n] for n in points}, rel=1e-6)
-    assert ("exactly 0" in figure.caption) is not any(one[UPDATE] for one in theory.values())

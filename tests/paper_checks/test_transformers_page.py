@@ -12,6 +12,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from depthlaw.network.network import Network
+from depthlaw.paper_checks.experiments.compared import Compared, limit, width_fit
 from depthlaw.paper_checks.experiments.kernel_kept import Number
 from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law
 from depthlaw.paper_checks.pages import transformers
@@ -21,15 +22,12 @@ from depthlaw.paper_checks.pages.transformers import (
     NARROW,
     VECTORS,
     WIDE,
-    Compared,
-    holds,
     laws,
-    limit,
     study,
     total,
-    width_fit,
 )
 from depthlaw.sims.records import record
+from depthlaw.sims.stats import holds
 from depthlaw.system.places import FIGURES, RECORDS
 from depthlaw.theory.kernel.predict import REPLICATES
 from depthlaw.theory.schemes import scheme
