@@ -14,9 +14,9 @@ from depthlaw.paper_checks.verify.findings import FIRST, findings
 
 Found = dict[str, Any]
 LEGEND = (
-    "S1 is Su's article, S2 the paper of Magneto, S3 its slides, DN DeepNet, LI what they cite. L counts "
-    "sublayers, N and M layers of encoder and decoder. A claim takes the verdict of its worst part: the "
-    "others may hold"
+    "S1 is Su's article, S2 the paper of Magneto, S3 its slides, DN DeepNet, LI what they cite, CD and the "
+    "rest later papers, by title in CLAIMS.md. L counts sublayers, N and M layers of encoder and decoder. A "
+    "claim takes the verdict of its worst part: the others may hold"
 )
 MEANINGS = " ".join(f"{verdict.value}: {verdict.meaning}." for verdict in reversed(Verdict))
 LETTERS = (

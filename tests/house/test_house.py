@@ -86,8 +86,8 @@ def small_project(root: Path, modules: Mapping[str, str]) -> Path:
     for package in PACKAGES:
         (root / "depthlaw" / package).symlink_to(Path("..", package))
     (root / "depthlaw/__main__.py").touch()
-    for module in ("registry", "cited"):
-        (root / f"paper_checks/papers/{module}.py").touch()
+    for module in (ROOT / "paper_checks/papers").glob("[a-z]*.py"):
+        (root / "paper_checks/papers" / module.name).touch()
     for module, code in modules.items():
         (root / module).write_text(code, encoding="utf-8")
     return root

@@ -21,7 +21,7 @@ ALLOWED = (
     r"\${1,2}[^$]*[A-Za-z\\][^$]*\${1,2}",  # a formula, but no number set as one
     r"```.*?```|`[^`]*[A-Za-z][^`]*`",  # code, but no number set as code
     r"\]\([^)]*\)",  # where a link leads
-    r"\b(?:S1|S2|S3|DN|LI)-\d+\b",  # a claim
+    r"\b(?:S1|S2|S3|DN|LI|CD|KE|TP|CP|PL|AR|GP|DS)-\d+\b",  # a claim
     r"\barXiv[ :]\d{4}\.\d{4,5}(?:v\d+)?",
     r"\b(?:Theorem|Lemma|Section|Table|Figure|Notebook|[Nn]otebook|Equation|Theorems|notebooks)s? \d+(?:\.\d+)*",
     r"\(\d{1,2}\)",  # an equation's number

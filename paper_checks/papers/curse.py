@@ -1,0 +1,154 @@
+"""The Curse of Depth (LayerNorm Scaling): how the stream of a Pre-LN network grows, and what its remedy makes of it.
+
+All of it speaks of initialisation, in the model of its lemma: layers independent of one another and of mean 0, norms
+before the branches. What the abstract says of trained models takes training.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from sympy import Rational, S, Symbol, exp, log, simplify
+
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes import algebra
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, python_command
+from depthlaw.paper_checks.routes.streams import STREAM, StreamOrder
+from depthlaw.theory.symbols import L
+
+_TRAINED = "variances of the stream by layer along training, of Pre-LN networks of several depths"
+
+# ---------------------------------------------------------------- CD-01: the variance of Pre-LN
+
+_LEMMA = StreamOrder(scheme="pre-ln", low=L, high=exp(L))
+_ABSTRACT = StreamOrder(scheme="pre-ln", low=exp(L), high=exp(L))
+
+_CD_01 = Claim(
+    id="CD-01",
+    kind=Kind.RESULT,
+    locator="(7), and the abstract",
+    quote="Theta(L) <= sigma_L^2 <= Theta(exp L); the abstract: the output variance exponentially grows with the depth",
+    summary="Pre-LN: the stream's variance lies between Theta(L) and Theta(exp L), and grows exponentially",
+    parts=(
+        Part(
+            name="the lemma, at initialisation",
+            statement=_LEMMA,
+            checks=STREAM,
+            mutants=changed(_LEMMA, low=[L ** Rational(5, 4), L**2], high=[L ** Rational(3, 4), S.One]),
+        ),
+        Part(
+            name="the abstract's word, in the lemma's model",
+            statement=_ABSTRACT,
+            checks=STREAM,
+            mutants=changed(_ABSTRACT, low=L**2, high=log(L)),
+            expected=Verdict.REFUTED,
+            instead=Amendment(statement=_ABSTRACT.with_(low=L, high=L), text="the variance grows linearly, as L"),
+            condition="branches whose covariance with the stream stays positive, as training may make them",
+        ),
+        Part(
+            name="the abstract's word, after training",
+            statement=_ABSTRACT,
+            checks=(awaits(_TRAINED),),
+            expected=Verdict.UNDECIDED,
+            open=_TRAINED,
+        ),
+    ),
+    finding=Finding(
+        "Pre-LN's variance does not grow exponentially with depth where the lemma of the Curse of Depth holds, at "
+        "initialisation: it grows as L",
+        rank=60,
+    ),
+)
+
+# ---------------------------------------------------------------- CD-02: the product
+
+_PRODUCT = Values.of("sigma_l^2 = sigma_1^2 Theta(product over k of (1 + (s/sigma_k)^{power})), s of a branch", power=1)
+
+
+@check(
+    Route.PROOF,
+    "sigma_(k+1)^2 = sigma_k^2 + s^2 of independent branches, over sigma_k^2",
+    steps=lambda: (
+        "independent branches of mean 0: sigma_(k+1)^2 = sigma_k^2 + s^2 = sigma_k^2 (1 + (s/sigma_k)^2)",
+        "(s/sigma_k)^1 is a correlation between branch and stream, which independence excludes",
+    ),
+)
+def _ratio(s: Values) -> list[bool | None]:
+    stream, branch = Symbol("sigma", positive=True), Symbol("s", positive=True)
+    factor = 1 + (branch / stream) ** s["power"]
+    return [simplify((stream**2 + branch**2) / stream**2 - factor) == 0]
+
+
+@check(Route.NUMERIC, "the printed product against 1 + k s^2, to 10^2, 10^4 and 10^6 layers, s^2 = 1 and 1/2")
+def _products(s: Values) -> Answers:
+    holds: list[bool | None] = []
+    numbers, power = {}, float(s["power"])
+    for share in (Fraction(1), Fraction(1, 2)):
+        ratios, total = [], 0.0
+        for k in range(1, 10**6 + 1):
+            variance = 1 + (k - 1) * float(share)
+            total += math.log1p((float(share) / variance) ** (power / 2))
+            if k in (10**2, 10**4, 10**6):
+                ratios.append(total - math.log(1 + k * float(share)))
+        holds.append(algebra.settles(ratios))
+        numbers[f"log(product / variance), s^2 = {share}"] = [round(ratio, 4) for ratio in ratios]
+    code = "import math; print(*[math.prod(1 + k**-0.5 for k in range(1, n)) / n for n in (10, 100)])"
+    example = {
+        "printed": s.text,
+        "found": "with sigma_k^2 = k, which independent branches of variance 1 give, the product is exp(2 sqrt(l))",
+        "command": python_command(code),
+    }
+    return Answers(holds=holds, numbers=numbers, counterexample=None if all(holds) else example)
+
+
+_CD_02 = claim(
+    "CD-02",
+    kind=Kind.STEP,
+    locator="(6)",
+    quote="sigma_l^2 = sigma_1^2 Theta(prod_k (1 + 1/sigma_k)), layers independent, of mean 0",
+    summary="the variance of the stream is the product of 1 + 1/sigma_k over the layers",
+    statement=_PRODUCT,
+    checks=(_ratio, _products),
+    mutants=changed(_PRODUCT, power=[3, Rational(1, 2)]),
+    expected=Verdict.REFUTED,
+    instead=Amendment(
+        statement=_PRODUCT.with_(power=2), text="the factors are 1 + (s/sigma_k)^2, s^2 what a branch adds"
+    ),
+    condition="branches that are correlated with the stream",
+    finding=Finding(
+        "Of independent layers, which the Curse of Depth assumes, each multiplies the variance by 1 + 1/sigma^2, not "
+        "by 1 + 1/sigma: the variance then is of order L, not exp(sqrt L)",
+        rank=61,
+    ),
+)
+
+# ---------------------------------------------------------------- CD-04: LayerNorm Scaling
+
+_SCALED = StreamOrder(scheme="ln-scaling", low=L, high=L ** Rational(3, 2))
+
+_CD_04 = claim(
+    "CD-04",
+    kind=Kind.RESULT,
+    name="at initialisation",
+    locator="(14)",
+    quote="LNS: Theta(L) <= sigma_L^2 <= Theta(L^(2 - eps)), 1/2 <= eps < 1",
+    summary="with LayerNorm Scaling the variance of the stream is between Theta(L) and Theta(L^(3/2))",
+    statement=_SCALED,
+    checks=STREAM,
+    mutants=changed(_SCALED, low=[L**2, L ** Rational(3, 4)], high=S.One),
+    expected=Verdict.REFUTED,
+    instead=Amendment(
+        statement=_SCALED.with_(low=log(L), high=log(L)), text="LayerNorm Scaling's variance grows as log L"
+    ),
+    condition="branches that do not become smaller with the layer's index, as training may make them",
+    finding=Finding(
+        "With LayerNorm Scaling the variance of the stream grows as log L at initialisation, so it is below the lower "
+        "bound that is printed, Theta(L)",
+        rank=62,
+    ),
+)
+
+CLAIMS = (_CD_01, _CD_02, _CD_04)

@@ -1,0 +1,106 @@
+"""Tensor Programs VI: depth-muP, of which the update is judged, at initialisation, in stacks of FFN sublayers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import mpmath
+from sympy import Expr, Rational, S, sign
+
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Route, claim
+from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.routes.checks import check, growth_part
+from depthlaw.theory.symbols import L
+
+if TYPE_CHECKING:
+    from depthlaw.theory.schemes import Scheme
+
+_TP_01 = Claim(
+    id="TP-01",
+    kind=Kind.RESULT,
+    locator="(1)",
+    quote="a branch times a/sqrt(L), and the learning rate eta/sqrt(L) under Adam, eta under SGD",
+    summary="depth-muP keeps the first update from growing with depth, under SGD and under Adam",
+    parts=tuple(
+        growth_part(
+            f"the update under {optimizer}, with norms", Growth(scheme="depth-mup", optimizer=optimizer, order=S.One)
+        )
+        for optimizer in ("sgd", "adam")
+    ),
+)
+
+# ---------------------------------------------------------------- TP-02: which powers
+
+_POWERS = Values.of(
+    "the branch is times L^(-alpha), alpha >= {least}, and the rate times L^(-gamma): the update grows if "
+    "alpha + gamma < {total} and vanishes if it is larger",
+    least=Rational(1, 2),
+    total=1,
+)
+_STEP = Rational(1, 4)
+
+
+def _scheme(alpha: Expr, gamma: Expr) -> Scheme:
+    """A residual network without norms, as the source has it, under an optimizer whose step forgets the gradient."""
+    from depthlaw.theory.schemes import SCHEMES
+    from depthlaw.theory.stack import NO_NORM, Stack
+
+    bare = Stack(placement=NO_NORM, branch_weight=L**-alpha)
+    return replace(SCHEMES["depth-mup"], name=f"branch L^-{alpha}", stack=bare, lr_multiplier=L**-gamma)
+
+
+def _cases(s: Values) -> list[tuple[Expr, Expr, str]]:
+    """(alpha, gamma), and what the update is to do."""
+    alphas = (s["least"], s["least"] + _STEP, s["least"] + 2 * _STEP)
+    what = {S.Zero: "stays", _STEP: "vanishes", -_STEP: "grows"}
+    cases = [(alpha, s["total"] - alpha + more, does) for alpha in alphas for more, does in what.items()]
+    return [*cases, (s["least"] - _STEP / 2, s["total"], "explodes")]
+
+
+@check(Route.MEANFIELD, "leading order of the update, at the least alpha, above it, and below it")
+def _by_order(s: Values) -> list[bool | None]:
+    from depthlaw.theory.meanfield.growth import update_order
+    from depthlaw.theory.meanfield.setting import Setting
+
+    answers: list[bool | None] = []
+    for alpha, gamma, does in _cases(s):
+        order = update_order(Setting.of(_scheme(alpha, gamma), "adam"))
+        found = {1: "grows", 0: "stays", -1: "vanishes"}[int(sign(order.power))] if order.growth == 0 else "explodes"
+        answers.append(found == does)
+    return answers
+
+
+@check(Route.NUMERIC, "L equal sublayers in logarithms, each with the product of all the others, at 10^8, 10^16, 10^24")
+def _by_product(s: Values) -> list[bool | None]:
+    """A ReLU branch of weight b multiplies the stream's variance by 1 + b^2/2, and its step has b times its root."""
+    answers: list[bool | None] = []
+    for alpha, gamma, does in _cases(s):
+        with mpmath.workdps(60):
+            logs = []
+            for length in (mpmath.mpf(10) ** 8, mpmath.mpf(10) ** 16, mpmath.mpf(10) ** 24):
+                b = length ** -mpmath.mpf(str(alpha.evalf(50)))
+                power = 1 - mpmath.mpf(str(gamma.evalf(50)))
+                logs.append(float(power * mpmath.log(length) + mpmath.log(b) + length / 2 * mpmath.log1p(b**2 / 2)))
+        moved = logs[2] - logs[1]
+        is_fast = abs(moved) > 10 * math.log(10**8)
+        found = "explodes" if is_fast else "stays" if abs(moved) < 1 else "grows" if moved > 0 else "vanishes"
+        answers.append(found == does)
+    return answers
+
+
+_TP_02 = claim(
+    "TP-02",
+    kind=Kind.STEP,
+    name="at initialisation, without norms",
+    locator="Section 1.1",
+    quote="alpha >= 1/2 is needed; alpha + gamma < 1 is unstable, > 1 trivial",
+    summary="a branch of L^-alpha and a rate of L^-gamma: alpha is at least 1/2, and alpha + gamma = 1",
+    statement=_POWERS,
+    checks=(_by_order, _by_product),
+    mutants=changed(_POWERS, least=[Rational(1, 4), Rational(3, 4)], total=[Rational(1, 2), 2]),
+)
+
+CLAIMS = (_TP_01, _TP_02)
