@@ -16,8 +16,8 @@ _START = 0.15
 
 
 def embeddings(beside: Beside) -> Told:
-    """The scale at which the stream of a recipe begins, or of a scheme that scales its embedding; where no norm behind the
-    embedding is what changes it.
+    """The scale at which the stream begins, of a recipe and of a scheme that scales its embedding, where no norm behind
+    the embedding is what changes it.
     """
     off = _start_off(beside)
     if off is None or _is_normed(*off):
