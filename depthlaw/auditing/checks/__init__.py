@@ -44,9 +44,9 @@ WITHOUT_CLAIM: Sequence[Check] = (
 OF_EPSILONS: Sequence[Check] = (norms.norms_that_do_not_normalise,)
 BESIDE_CLAIM: Sequence[CheckOfClaim] = (
     structure.kinds_of_sublayers,
-    norms.norms_of_branches,
     norms.norms_of_queries,
     norms.norms_of_stream,
+    norms.norms_of_branches,
     norms.final_norm,
     norms.kind_of_norms,
     norms.input_scales,
