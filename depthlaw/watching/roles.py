@@ -59,9 +59,7 @@ class Roles:
 
     def roles_of(self, name: str) -> list[str]:
         own = self.of.get(name, OTHER)
-        if isinstance(own, str):
-            return [own]
-        return [self.names[number] for number in own.unique().tolist()]
+        return [own] if not isinstance(own, Tensor) else [self.names[int(number)] for number in own.unique()]
 
 
 def read(module: nn.Module, inputs: Inputs) -> Roles:

@@ -52,7 +52,6 @@ def watch(
     budget: str | float | None = "1%",
     reference: str | Path | None = None,
     log: Any = (),
-    like: nn.Module | None = None,
     start: int = 0,
 ) -> Watch:
     """Watch a training run: what a step changes in the logits and the last hidden state of a fixed batch, by role.
@@ -67,8 +66,7 @@ def watch(
     goes on. budget: the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the
     file of another run, such as one of the depth at which the learning rate was tuned. log: where numbers go as well,
     one or several of: a TensorBoard SummaryWriter, a run of Weights & Biases, the module mlflow, a function of numbers
-    and step. like: where parameters are sharded (FSDP2), a plain module of the same shape, from which the roles are
-    read. start: the number of the first step, of a run that goes on.
+    and step. start: the number of the first step, of a run that goes on.
 
     ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
 
@@ -99,7 +97,6 @@ def watch(
         budget=share,
         reference=reference,
         logs=logs,
-        like=like,
         start=start,
     )
 
@@ -166,14 +163,13 @@ class Watch:
         budget: float | None,
         reference: str | Path | None,
         logs: Sequence[Log],
-        like: nn.Module | None,
         start: int,
     ) -> None:
         self.last: Look | None = None
         self.has_ended = False
         self._module = unwrapped(model)
         self._optimizers: list[Any] = [*optimizer] if isinstance(optimizer, (list, tuple)) else [optimizer]
-        self._every, self._budget, self._logs, self._like = every, budget, list(logs), like
+        self._every, self._budget, self._logs = every, budget, list(logs)
         self._number = self._first = start
         self._tokens: int | None = None
         self._before: dict[str, Tensor] | None = None
@@ -193,8 +189,9 @@ class Watch:
 
     @_guarded
     def _begin(self, probe: Any, to: str | Path | None, reference: str | Path | None) -> None:
-        self._is_sharded = is_sharded(self._module)
-        if _rank() and not self._is_sharded:  # of DDP the first process looks, and the others know no more
+        if is_sharded(self._module):
+            raise ValueError("its parameters are sharded (FSDP2, tensor parallel), which a watch cannot read")
+        if _rank():  # of DDP the first process looks, and the others know no more
             self._end(None)
             return
         answer = probe(self._module) if callable(probe) else probe
@@ -211,18 +208,8 @@ class Watch:
 
     def _read(self) -> None:
         """The roles, and the names that they are of; anew where parameters were added."""
-        plain = self._module
-        if self._is_sharded:
-            if self._like is None:
-                raise ValueError(
-                    "parameters are sharded: name a plain module of the same shape as like=, to read the roles from"
-                )
-            plain = unwrapped(self._like)
-        roles = read(plain, self._inputs)
-        self._like = None
+        roles = read(self._module, self._inputs)
         self._names = {name for name, _ in self._module.named_parameters()}
-        if missing := self._names - {name for name, _ in plain.named_parameters()}:
-            raise ValueError(f"like has other parameters than the model, which has {min(missing)}")
         self._probe = Probe(self._module, self._inputs, roles)
 
     def _header(self) -> Header:
@@ -303,7 +290,7 @@ class Watch:
         self._last_cost = time.perf_counter() - began
 
     def _is_due(self) -> bool:
-        """Whether the step that comes is looked at; sharded processes are told by the first, once a step."""
+        """Whether the step that comes is looked at."""
         number = self._number - self._first
         if self._number % self._every and not (number < self._every and number & (number - 1) == 0):
             return False
@@ -311,9 +298,9 @@ class Watch:
             within = (
                 number == 0
                 or self._budget is None
-                or is_within(self._budget, self._spent + self._last_look, time.perf_counter() - self._began)
+                or self._spent + self._last_look <= self._budget * (time.perf_counter() - self._began)
             )
-            self._decided = self._number, _agreed(within) if self._is_sharded else within
+            self._decided = self._number, within
         return self._decided[1]
 
     def step(self, loss: Any = None, *, tokens: int | None = None) -> None:
@@ -457,15 +444,6 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split()).replace("--input", "the probe")
 
 
-def is_within(share: float, spent: float, elapsed: float) -> bool:
-    """Whether looks that take so many seconds of all are within their share.
-
-    >>> is_within(0.01, 1.0, 99.0), is_within(0.01, 1.0, 101.0)
-    (False, True)
-    """
-    return spent <= share * elapsed
-
-
 def _bare(optimizer: Any) -> Any:
     """Without Accelerate's wrapper, whose steps the wrapped one takes."""
     inner = getattr(optimizer, "optimizer", None)
@@ -479,13 +457,6 @@ def _tell(role: str, step: int, times: float) -> None:
 def _rank() -> int:
     dist = torch.distributed
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def _agreed(answer: bool) -> bool:
-    """What the first process says."""
-    told = [answer]
-    torch.distributed.broadcast_object_list(told, src=0)
-    return told[0]
 
 
 def _numbers(look: Look) -> dict[str, float]:

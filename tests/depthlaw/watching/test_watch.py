@@ -40,6 +40,7 @@ def train(
     torch.manual_seed(5)
     run = model if run is None else run
     watch: Any = depthlaw.watch(run, opts, probe=PROBE, budget=None, **options) if watched else None
+    loss = None
     for step in range(num_steps):
         for part in range(accumulate):
             with nullcontext() if precision is None else torch.autocast("cpu", precision):
