@@ -64,9 +64,8 @@ def watch(
     optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by name), or a
     function of the model that returns one. to: the file of the run, JSON lines; one of the same run
     goes on. budget: the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the
-    file of another run, such as one of the depth at which the learning rate was tuned. log: where numbers go as well,
-    one or several of: a TensorBoard SummaryWriter, a run of Weights & Biases, the module mlflow, a function of numbers
-    and step. start: the number of the first step, of a run that goes on.
+    file of another run, such as one of the depth at which the learning rate was tuned. log: a function of
+    (numbers, step), or several, to which each look is told as well. start: the number of the first step, of a run that goes on.
 
     ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
 
@@ -115,19 +114,10 @@ def _share(budget: str | float | None) -> float | None:
 
 
 def _as_log(one: Any) -> Log:
-    """What takes the numbers, by what its client's interface is."""
-    if hasattr(one, "add_scalar"):  # TensorBoard's SummaryWriter
-        return lambda numbers, step: [one.add_scalar(name, value, step) for name, value in numbers.items()]
-    if hasattr(one, "log_metrics"):  # the module mlflow, or its client
-        return lambda numbers, step: one.log_metrics(dict(numbers), step=step)
-    if hasattr(one, "log") and hasattr(one, "finish"):  # a run of Weights & Biases, which counts its own steps
-        return lambda numbers, step: one.log({**numbers, "depthlaw/step": step})
+    """What takes the numbers."""
     if callable(one):
         return one
-    raise ValueError(
-        f"log is a SummaryWriter, a run of wandb, the module mlflow or a function of (numbers, step); here "
-        f"{type(one).__name__}"
-    )
+    raise ValueError(f"log is a function of (numbers, step), or several; here {type(one).__name__}")
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
