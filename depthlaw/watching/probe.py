@@ -115,9 +115,9 @@ class Probe:
     def _by_difference(self, before: Mapping[str, Tensor]) -> Found:
         """In the module itself: parameters change places with what they were before the step, and back again."""
         whole = dict(self.module.named_parameters())
-        parameters = {name: local(p.detach()) for name, p in whole.items()}
+        parameters = {name: p.detach() for name, p in whole.items()}
         kept = {name: parameters[name].clone() for name in before if name in parameters}
-        own = {name: local(before[name]) for name in kept}
+        own = {name: before[name] for name in kept}
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         changes: dict[str, dict[str, Tensor]] = {}
         try:
@@ -145,17 +145,12 @@ class Probe:
         return self._answer(lambda inputs: inputs.call(self.module), with_stream=with_stream)
 
     def _mask(self, name: str, role: str, parameter: Any) -> Tensor | None:
-        """Which entries that this process has of a parameter are of the role: one True for all, None for none."""
+        """Which entries of a parameter are of the role: one True for all, None for none."""
         own = self.roles.of.get(name)
         if not isinstance(own, Tensor):
             is_of_role = role in self.roles.roles_of(name)
             return torch.ones((), dtype=torch.bool, device=parameter.device) if is_of_role else None
-        mask = (own == self.roles.names.index(role)).to(local(parameter).device)
-        if hasattr(parameter, "device_mesh"):
-            from torch.distributed.tensor import distribute_tensor
-
-            mask = local(distribute_tensor(mask.byte(), parameter.device_mesh, parameter.placements)).bool()
-        return mask
+        return (own == self.roles.names.index(role)).to(parameter.device)
 
     # ------------------------------------------------------------ what both have
 
@@ -213,7 +208,7 @@ class Probe:
         for place, role in enumerate(names):
             for name, earlier in before.items():
                 if name in parameters and (mask := self._mask(name, role, parameters[name])) is not None:
-                    now, then = (local(value.detach()).double() for value in (parameters[name], earlier))
+                    now, then = (value.detach().double() for value in (parameters[name], earlier))
                     now, then = now[mask], then[mask]
                     sums[place] += torch.stack(
                         [now.square().sum(), (now - then).square().sum(), torch.tensor(float(now.numel())).to(now)]
@@ -269,12 +264,6 @@ def _change(whole: Tensor, by_role: Mapping[str, Tensor]) -> Change:
 
 def _rms(value: Tensor) -> float:
     return value.square().mean().sqrt().item()
-
-
-def local(tensor: Tensor) -> Tensor:
-    """What this process has of a tensor that is sharded over several."""
-    own: Any = tensor
-    return own.to_local() if hasattr(own, "to_local") else tensor
 
 
 def is_sharded(module: nn.Module) -> bool:

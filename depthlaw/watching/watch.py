@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
-from depthlaw.watching.probe import Found, Probe, is_sharded, local
+from depthlaw.watching.probe import Found, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer
 from depthlaw.watching.roles import OTHER, read, unwrapped
 
@@ -212,7 +212,7 @@ class Watch:
                 is_all = isinstance(own, str)
                 number = parameter.numel() if is_all else int((own == roles.names.index(role)).sum())
                 counts[role] = counts.get(role, 0) + number
-            size = local(parameter).numel() * parameter.element_size() * parameter.requires_grad
+            size = parameter.numel() * parameter.element_size() * parameter.requires_grad
             total += size
             for role in roles.roles_of(name):
                 largest[role] = largest.get(role, 0) + size
