@@ -12,6 +12,7 @@ from .theory.optimizers import optimizer
 from .theory.rules.solve import solve_rule
 from .theory.schemes import custom_scheme, scheme
 from .theory.tables import su_optimizers, su_prenorm
+from .watching.watch import watch
 
 __version__: str
 
@@ -35,4 +36,5 @@ __all__ = [
     "su_optimizers",
     "su_prenorm",
     "train",
+    "watch",
 ]

@@ -1,0 +1,275 @@
+"""What a step that was really taken changed on a fixed batch, whole and by role.
+
+The whole change is a difference of two passes, behind the step and before it. That by role is the derivative along the
+role's part of the step, by forward mode, with all other parameters as they were before it: linear in the step, so free
+of rounding, and the roles' changes add up to the whole but for what is of second order. Where a module cannot be
+derived so (sharded parameters, operations without a forward-mode rule) it is the difference that the role's part makes
+by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from depthlaw.auditing.graph import tensors_in
+from depthlaw.auditing.inputs import Inputs, first_output
+from depthlaw.watching.roles import Place, Roles, observed, undisturbed
+
+FORWARD, DIFFERENCE = "forward-mode", "difference"
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Root mean square of what a step changed. whole: all of it; first_order: the sum of the roles' changes; roles: by
+    role; share: by role, the part of that sum that lies along it; they add up to 1."""
+
+    whole: float
+    first_order: float
+    roles: Mapping[str, float]
+    share: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a look found. changes: by "logits" and, where it is to be seen, "hidden". weights: by role, the root mean
+    square of the weights and of their step. stream: a row for each sublayer, as the model is behind the step."""
+
+    method: str
+    changes: Mapping[str, Change]
+    weights: Mapping[str, tuple[float, float]]
+    stream: Sequence[Mapping[str, Any]]
+    loss: float | None
+
+
+@dataclass
+class _Answer:
+    readings: dict[str, Tensor]
+    loss: Tensor | None
+    stream: dict[Place, Tensor] = field(default_factory=dict)
+
+
+class Probe:
+    """A fixed batch, and how a module answers to it. method: how changes by role are found, once it is known."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs, roles: Roles) -> None:
+        self.module, self.inputs, self.roles = module, inputs, roles
+        self.method = FORWARD
+        self._places = {place for part in roles.stream for place in (part.start, part.end) if place is not None}
+
+    def look(self, before: Mapping[str, Tensor]) -> Found:
+        """before: the trained parameters as they were before the step. The module is left as it is, to the bit."""
+        with undisturbed(self.module):
+            if self.method == FORWARD:
+                try:
+                    return self._by_forward_mode(before)
+                except (RuntimeError, NotImplementedError) as error:
+                    if isinstance(error, torch.OutOfMemoryError):
+                        raise
+                    self.method = DIFFERENCE
+            return self._by_difference(before)
+
+    # ------------------------------------------------------------ forward mode
+
+    def _by_forward_mode(self, before: Mapping[str, Tensor]) -> Found:
+        now = {name: p.detach() for name, p in self.module.named_parameters()}
+        then = {name: _whole(before.get(name, value)) for name, value in now.items()}
+        first, last = self._at(then), self._at({name: _whole(value) for name, value in now.items()}, with_stream=True)
+        steps = {name: _whole(now[name]) - then[name] for name in before if name in now}
+        changes: dict[str, dict[str, Tensor]] = {}
+        for role in self.roles_here(before):
+            masks = {name: self._mask(name, role, now[name]) for name in steps}
+            parts = {name: steps[name] * mask for name, mask in masks.items() if mask is not None}
+            with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+                duals = {
+                    name: value if name not in parts else forward_ad.make_dual(value, parts[name])
+                    for name, value in then.items()
+                }
+                moved = {name: forward_ad.unpack_dual(value) for name, value in self._at(duals).readings.items()}
+                changes[role] = {
+                    name: torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent.clone()
+                    for name, dual in moved.items()
+                }
+        return self._found(FORWARD, first, last, changes, before)
+
+    def _at(self, weights: Mapping[str, Tensor], *, with_stream: bool = False) -> _Answer:
+        buffers = {name: _whole(buffer).clone() for name, buffer in self.module.named_buffers()}
+
+        def call(inputs: Inputs) -> Any:
+            outer = _Called(self.module, inputs)
+            return functional_call(outer, {f"module.{name}": v for name, v in {**buffers, **weights}.items()}, ())
+
+        return self._answer(call, with_stream=with_stream)
+
+    # ------------------------------------------------------------ differences
+
+    def _by_difference(self, before: Mapping[str, Tensor]) -> Found:
+        """In the module itself: parameters change places with what they were before the step, and back again."""
+        whole = dict(self.module.named_parameters())
+        parameters = {name: p.detach() for name, p in whole.items()}
+        kept = {name: parameters[name].clone() for name in before if name in parameters}
+        own = {name: before[name] for name in kept}
+        buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        changes: dict[str, dict[str, Tensor]] = {}
+        try:
+            last = self._as_it_is(with_stream=True)
+            for name, value in own.items():
+                parameters[name].copy_(value)
+            first = self._as_it_is()
+            for role in self.roles_here(before):
+                for name, value in kept.items():
+                    mask = self._mask(name, role, whole[name])
+                    if mask is not None:
+                        parameters[name].copy_(torch.where(mask, value, own[name]))
+                moved = self._as_it_is().readings
+                changes[role] = {name: moved[name] - value for name, value in first.readings.items()}
+                for name, value in own.items():
+                    parameters[name].copy_(value)
+        finally:
+            for name, value in kept.items():
+                parameters[name].copy_(value)
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        return self._found(DIFFERENCE, first, last, changes, before)
+
+    def _as_it_is(self, *, with_stream: bool = False) -> _Answer:
+        return self._answer(lambda inputs: inputs.call(self.module), with_stream=with_stream)
+
+    def _mask(self, name: str, role: str, parameter: Any) -> Tensor | None:
+        """Which entries of a parameter are of the role: one True for all, None for none."""
+        own = self.roles.of.get(name)
+        if not isinstance(own, Tensor):
+            is_of_role = role in self.roles.roles_of(name)
+            return torch.ones((), dtype=torch.bool, device=parameter.device) if is_of_role else None
+        return (own == self.roles.names.index(role)).to(parameter.device)
+
+    # ------------------------------------------------------------ what both have
+
+    def roles_here(self, trained: Mapping[str, Tensor]) -> list[str]:
+        """Of the parameters that are trained, as the block has them."""
+        there = {role for name in trained for role in self.roles.roles_of(name)}
+        return [role for role in self.roles.names if role in there] + sorted(there - {*self.roles.names})
+
+    def _answer(self, call: Callable[[Inputs], Any], *, with_stream: bool) -> _Answer:
+        hidden, wanted = self.roles.hidden, self._places if with_stream else set()
+        seen: dict[Place, Tensor] = {}
+        places = {*wanted, *([] if hidden is None else [hidden])}
+
+        def on(place: Place, tensor: Tensor) -> None:
+            if place in places:
+                seen[place] = tensor if place == hidden else tensor.detach().clone()
+
+        with observed(self.module, on, {place.module for place in places}):
+            answer = call(self.inputs)
+        logits = first_output(answer)
+        readings = {"logits": logits}
+        if hidden is not None and hidden in seen:
+            readings["hidden"] = seen[hidden]
+        elif self.roles.is_hidden:
+            readings["hidden"] = logits
+        scalars = [tensor for tensor in tensors_in(answer) if tensor.ndim == 0 and tensor.is_floating_point()]
+        return _Answer(readings, scalars[0] if scalars else None, seen)
+
+    def _found(
+        self,
+        method: str,
+        first: _Answer,
+        last: _Answer,
+        changes: Mapping[str, Mapping[str, Tensor]],
+        before: Mapping[str, Tensor],
+    ) -> Found:
+        by_reading = {
+            name: _change(
+                last.readings[name].double() - value.double(), {role: own[name] for role, own in changes.items()}
+            )
+            for name, value in first.readings.items()
+        }
+        return Found(
+            method=method,
+            changes=by_reading,
+            weights=self._weights(before),
+            stream=[*self._stream(last)],
+            loss=None if last.loss is None else last.loss.item(),
+        )
+
+    def _weights(self, before: Mapping[str, Tensor]) -> dict[str, tuple[float, float]]:
+        parameters = dict(self.module.named_parameters())
+        names = self.roles_here(before)
+        sums = torch.zeros(len(names), 3, dtype=torch.float64)
+        for place, role in enumerate(names):
+            for name, earlier in before.items():
+                if name in parameters and (mask := self._mask(name, role, parameters[name])) is not None:
+                    now, then = (value.detach().double() for value in (parameters[name], earlier))
+                    now, then = now[mask], then[mask]
+                    sums[place] += torch.stack(
+                        [now.square().sum(), (now - then).square().sum(), torch.tensor(float(now.numel())).to(now)]
+                    ).cpu()
+        return {
+            role: (math.sqrt(row[0] / row[2]), math.sqrt(row[1] / row[2]))
+            for role, row in zip(names, sums.tolist(), strict=True)
+            if row[2]
+        }
+
+    def _stream(self, answer: _Answer) -> Iterator[dict[str, Any]]:
+        for part in self.roles.stream:
+            start, end = (
+                None if place is None or place not in answer.stream else answer.stream[place].double()
+                for place in (part.start, part.end)
+            )
+            row = {"side": part.side, "layer": part.layer, "kind": part.kind, "second_moment": None}
+            row |= {"share": None, "cosine": None}
+            if start is not None:
+                row["second_moment"] = start.square().mean().item()
+            if start is not None and end is not None and start.shape == end.shape:
+                branch = end - part.residual_weight * start
+                row["share"] = (branch.square().mean() / end.square().mean()).item()
+                row["cosine"] = torch.cosine_similarity(branch, start, dim=-1).mean().item()
+            yield row
+
+
+class _Called(nn.Module):
+    """A call of a module, so that functional_call can give it parameters by name."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+        super().__init__()
+        self.module, self._inputs = module, inputs
+        self.training = False
+
+    def forward(self) -> Any:
+        return self._inputs.call(self.module)
+
+
+def _change(whole: Tensor, by_role: Mapping[str, Tensor]) -> Change:
+    total = torch.zeros_like(whole)
+    for own in by_role.values():
+        total += own
+    square = total.square().sum()
+    along = {role: (own.double() * total).sum() / square for role, own in by_role.items()}
+    return Change(
+        whole=_rms(whole),
+        first_order=_rms(total),
+        roles={role: _rms(own.double()) for role, own in by_role.items()},
+        share={role: part.item() if square else 0.0 for role, part in along.items()},
+    )
+
+
+def _rms(value: Tensor) -> float:
+    return value.square().mean().sqrt().item()
+
+
+def is_sharded(module: nn.Module) -> bool:
+    return any(hasattr(parameter, "device_mesh") for parameter in module.parameters())
+
+
+def _whole(value: Tensor) -> Tensor:
+    """In single precision where it is half: the change of one step would be lost in rounding."""
+    return value.float() if value.dtype in _HALF else value

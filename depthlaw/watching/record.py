@@ -1,0 +1,193 @@
+"""The file of a run: JSON lines, one header and then a line for each look."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from depthlaw.system.files import read_all
+
+VERSION = 1
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class Header(_Line):
+    """What is watched. roles: by role, how many trained or frozen parameters it has. num_layers: by side. probe: what
+    the module is called with, and its digest. every, budget: as the watch was asked; memory_bytes: what a look holds
+    beside its passes."""
+
+    kind: Literal["depthlaw-watch"] = "depthlaw-watch"
+    version: Literal[1] = VERSION
+    versions: Mapping[str, str]
+    module: str
+    num_layers: Mapping[str, int]
+    d_model: int
+    roles: Mapping[str, int]
+    optimizers: Sequence[Mapping[str, Any]]
+    probe: str
+    probe_sha256: str
+    every: int
+    budget: float | None
+    memory_bytes: int
+
+    @property
+    def layers(self) -> str:
+        """In words, such as "12 layers"."""
+        return f"{' + '.join(map(str, self.num_layers.values()))} layers"
+
+
+class Role(_Line):
+    """change, hidden: root mean square of what the role's part of the step changed in the logits and in the last hidden
+    state; per_rate: that of the logits over the learning rate. share: of the logits' change, the part along it. weight,
+    step: root mean squares of the role's parameters and of their step."""
+
+    change: float | None
+    hidden: float | None = None
+    per_rate: float | None = None
+    share: float | None = None
+    rate: float | None = None
+    weight: float | None = None
+    step: float | None = None
+    beside_reference: float | None = None
+
+
+class Part(_Line):
+    """A sublayer. second_moment: of the stream before it; share: its branch's mean square over that of the sum; cosine:
+    of its branch and the stream."""
+
+    side: str
+    layer: int
+    kind: str
+    second_moment: float | None
+    share: float | None
+    cosine: float | None
+
+
+class Look(_Line):
+    """One look, at the step of that number, from 0. whole, first_order, hidden: changes of the logits by all of the
+    step, by the sum of the roles' changes, and of the last hidden state by all of it. loss: as the run told it;
+    probe_loss: as the module answers it of the probe. cost_seconds: of this look."""
+
+    step: int
+    tokens: int | None = None
+    seconds: float
+    cost_seconds: float
+    method: str
+    loss: float | None = None
+    probe_loss: float | None = None
+    whole: float | None
+    first_order: float | None
+    hidden: float | None = None
+    roles: Mapping[str, Role]
+    stream: Sequence[Part]
+
+
+class Run(_Line):
+    """What a file has."""
+
+    path: str
+    header: Header
+    looks: Sequence[Look]
+
+    @classmethod
+    def read(cls, path: Path | str) -> Run:
+        """OSError, and ValueError in one line for what is no such file. A last line that was cut off is left out, and
+        of several looks at one step, as where a run went on from a checkpoint, the last one counts."""
+        lines = read_all(Path(path)).decode(errors="replace").split("\n")[:-1]
+        if not lines:
+            raise ValueError(f"{path} has no line that is whole: nothing was watched yet")
+        header = header_of(path, lines[0])
+        looks: dict[int, Look] = {}
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                look = Look.model_validate_json(line)
+            except ValidationError as error:
+                raise ValueError(f"{path}, line {number}: {_first(error)}") from None
+            looks[look.step] = look
+        return cls(path=str(path), header=header, looks=[looks[step] for step in sorted(looks)])
+
+    def at(self, step: int) -> Look | None:
+        """The look at a step."""
+        return next((look for look in self.looks if look.step == step), None)
+
+
+def header_of(path: Path | str, line: str) -> Header:
+    """ValueError, in one line."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or content.get("kind") != "depthlaw-watch":
+        raise ValueError(f"{path} is no file of a watched run: its first line is no header of depthlaw.watch")
+    if content.get("version") != VERSION:
+        raise ValueError(f"{path} is of version {content.get('version')}, and this depthlaw reads version {VERSION}")
+    try:
+        return Header.model_validate_json(line)
+    except ValidationError as error:
+        raise ValueError(f"{path}, line 1: {_first(error)}") from None
+
+
+def _first(error: ValidationError) -> str:
+    what = error.errors()[0]
+    return f"{'.'.join(map(str, what['loc'])) or 'the line'}: {what['msg']}"
+
+
+class Writer:
+    """Adds looks to a file, which is this process's own while it is open.
+
+    A file that is there already goes on, where it is of the same module, roles and probe. OSError, and ValueError in
+    one line, where another process writes it, or where it is something else."""
+
+    def __init__(self, path: Path | str, header: Header) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a+b")
+        try:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(f"{path} is being written by another process: name another file") from None
+            self._begin(header)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _begin(self, header: Header) -> None:
+        self._file.seek(0)
+        first = self._file.readline()
+        if not first.endswith(b"\n"):  # empty, or cut off in its first line
+            if first and not first.startswith(b'{"kind":"depthlaw-watch"'):
+                raise ValueError(f"{self.path} is no file of a watched run: name another file")
+            self._file.truncate(0)
+            self.add(header)
+            return
+        there = header_of(self.path, first.decode(errors="replace"))
+        for name in ("module", "num_layers", "d_model", "roles", "probe_sha256"):
+            if getattr(there, name) != getattr(header, name):
+                what = "probe" if name == "probe_sha256" else name
+                raise ValueError(f"{self.path} is of a run with another {what}: name another file")
+        self._cut()
+
+    def _cut(self) -> None:
+        """Take away a last line that has no end."""
+        self._file.seek(0)
+        content = self._file.read()
+        if not content.endswith(b"\n"):
+            self._file.truncate(content.rindex(b"\n") + 1)
+
+    def add(self, line: _Line) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(line.model_dump_json().encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

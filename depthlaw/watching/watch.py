@@ -1,0 +1,478 @@
+"""The watch of a training run: one line in its loop.
+
+    watch = depthlaw.watch(model, optimizer, probe=batch, to="run.jsonl")
+    for batch in batches:
+        ...
+        optimizer.step()
+        watch.step(loss=loss)
+
+Whatever goes wrong in it ends the watch with one line, never the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+import math
+import platform
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from depthlaw.auditing.inputs import Inputs, given, line_of
+from depthlaw.watching.probe import Found, Probe, is_sharded
+from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer
+from depthlaw.watching.roles import OTHER, read, unwrapped
+
+_LOG = logging.getLogger("depthlaw")
+_SETTINGS = ("lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "dampening")
+
+Numbers = Mapping[str, float]
+Log = Callable[[Numbers, int], Any]
+Alarm = Callable[[str, int, float], Any]
+
+
+def watch(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    *,
+    probe: Any,
+    to: str | Path | None = None,
+    every: int = 100,
+    budget: str | float | None = "1%",
+    reference: str | Path | None = None,
+    log: Any = (),
+    start: int = 0,
+) -> Watch:
+    """Watch a training run: what a step changes in the logits and the last hidden state of a fixed batch, by role.
+
+    Call ``watch.step()`` behind ``optimizer.step()``, or take the step in ``with watch:``. It looks at the steps 0, 1,
+    2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
+    first step in any case. The run ends in the same bits as without it.
+
+    model: as it is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
+    optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by name), or a
+    function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes on. budget:
+    the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
+    such as one of the depth at which the learning rate was tuned. log: a function of (numbers, step), or several, to
+    which each look is told as well. start: the number of the first step, of a run that goes on.
+
+    ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> import depthlaw
+    >>> layer = nn.TransformerEncoderLayer(16, 2, 32, norm_first=True, batch_first=True)
+    >>> model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    >>> x = torch.randn(1, 4, 16)
+    >>> watch = depthlaw.watch(model, optimizer, probe=x)
+    >>> _ = model(x).square().mean().backward()
+    >>> with watch:
+    ...     optimizer.step()
+    >>> watch.last.step, sorted(watch.last.roles)[:3]
+    (0, ['bias', 'fc1', 'fc2'])
+    """
+    if every < 1 or start < 0:
+        raise ValueError(f"every is a number of steps, from 1 on, and start from 0 on; here {every} and {start}")
+    share = _share(budget)
+    logs = [_as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
+    return Watch(
+        model,
+        optimizer,
+        probe,
+        to=to,
+        every=every,
+        budget=share,
+        reference=reference,
+        logs=logs,
+        start=start,
+    )
+
+
+def _share(budget: str | float | None) -> float | None:
+    if budget is None:
+        return None
+    try:
+        text = str(budget).strip()
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ValueError(f'budget is a part of the wall time, such as "1%" or 0.01, or None; here {budget!r}')
+    return share
+
+
+def _as_log(one: Any) -> Log:
+    """What takes the numbers."""
+    if callable(one):
+        return one
+    raise ValueError(f"log is a function of (numbers, step), or several; here {type(one).__name__}")
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An error ends the watch, not the run."""
+
+    @wraps(method)
+    def guarded(self: Watch, *args: Any, **kwargs: Any) -> Any:
+        if self.has_ended:
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return method(self, *args, **kwargs)
+        except Exception as error:  # whatever a module, a file or a client of somebody else raises
+            self._end(line_of(error) if not isinstance(error, ValueError) else _line(error))
+            return None
+
+    return guarded
+
+
+class Watch:
+    """What ``watch`` returns. last: the last look. has_ended: whether something went wrong, which a line has told, or
+    the watch was closed."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        probe: Any,
+        *,
+        to: str | Path | None,
+        every: int,
+        budget: float | None,
+        reference: str | Path | None,
+        logs: Sequence[Log],
+        start: int,
+    ) -> None:
+        self.last: Look | None = None
+        self.has_ended = False
+        self._module = unwrapped(model)
+        self._optimizers: list[Any] = [*optimizer] if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self._every, self._budget, self._logs = every, budget, list(logs)
+        self._number = self._first = start
+        self._tokens: int | None = None
+        self._before: dict[str, Tensor] | None = None
+        self._rates: dict[str, float] = {}
+        self._limits: dict[str, tuple[float, Alarm]] = {}
+        self._bases: dict[str, float] = {}
+        self._decided: tuple[int, bool] | None = None
+        self._has_told = False
+        self._writer: Writer | None = None
+        self._reference: Run | None = None
+        self._hooks: list[Any] = []
+        self._began = time.perf_counter()
+        self._spent = self._last_cost = self._last_look = 0.0
+        self._begin(probe, to, reference)
+
+    # ------------------------------------------------------------ the beginning
+
+    @_guarded
+    def _begin(self, probe: Any, to: str | Path | None, reference: str | Path | None) -> None:
+        if is_sharded(self._module):
+            raise ValueError("its parameters are sharded (FSDP2, tensor parallel), which a watch cannot read")
+        if _rank():  # of DDP the first process looks, and the others know no more
+            self._end(None)
+            return
+        answer = probe(self._module) if callable(probe) else probe
+        self._inputs = copy.deepcopy(given(answer, self._module))  # a loader may fill its tensors anew
+        self._read()
+        if reference is not None:
+            self._refer(reference)
+        if to is not None and not _rank():
+            self._writer = Writer(to, self._header())
+        for optimizer in map(_bare, self._optimizers):
+            if hasattr(optimizer, "register_step_pre_hook"):
+                self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._keep()))
+        self._spent = time.perf_counter() - self._began
+
+    def _read(self) -> None:
+        """The roles, and the names that they are of; anew where parameters were added."""
+        roles = read(self._module, self._inputs)
+        self._names = {name for name, _ in self._module.named_parameters()}
+        self._probe = Probe(self._module, self._inputs, roles)
+
+    def _header(self) -> Header:
+        roles, counts = self._probe.roles, dict.fromkeys(self._probe.roles.names, 0)
+        largest: dict[str, int] = {}
+        total = 0
+        for name, parameter in self._module.named_parameters():
+            own = roles.of.get(name, OTHER)
+            for role in roles.roles_of(name):
+                is_all = isinstance(own, str)
+                number = parameter.numel() if is_all else int((own == roles.names.index(role)).sum())
+                counts[role] = counts.get(role, 0) + number
+            size = parameter.numel() * parameter.element_size() * parameter.requires_grad
+            total += size
+            for role in roles.roles_of(name):
+                largest[role] = largest.get(role, 0) + size
+        return Header(
+            versions={"depthlaw": version("depthlaw"), "torch": torch.__version__, "python": platform.python_version()},
+            module=type(self._module).__name__,
+            num_layers=roles.num_layers,
+            d_model=roles.d_model,
+            roles={role: number for role, number in counts.items() if number},
+            optimizers=[
+                {"name": type(optimizer).__name__} | {name: _plain(own[name]) for name in _SETTINGS if name in own}
+                for optimizer in self._optimizers
+                for own in getattr(optimizer, "param_groups", [{}])[:1]
+            ],
+            probe=", ".join(f"{name} {tuple(value.shape)}" for name, value in self._inputs.data.items()),
+            probe_sha256=_digest(self._inputs),
+            every=self._every,
+            budget=self._budget,
+            memory_bytes=2 * total + max(largest.values(), default=0),
+        )
+
+    def _refer(self, path: str | Path) -> None:
+        """A reference that does not fit is told, and left out."""
+        try:
+            run = Run.read(path)
+        except (OSError, ValueError) as error:
+            _LOG.warning("depthlaw: the watch goes on without its reference: %s", _line(error))
+            return
+        header = self._header()
+        if run.header.roles.keys() != header.roles.keys():
+            apart = ", ".join(sorted(run.header.roles.keys() ^ header.roles.keys()))
+            _LOG.warning(
+                "depthlaw: the watch goes on without its reference: %s is of another architecture (%s)", path, apart
+            )
+            return
+        if run.header.probe_sha256 != header.probe_sha256:
+            _LOG.warning("depthlaw: the reference %s was watched on another probe, so that ratios mean less", path)
+        self._reference = run
+
+    # ------------------------------------------------------------ each step
+
+    def __enter__(self) -> Watch:
+        self._keep()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.step()
+
+    @_guarded
+    def _keep(self) -> None:
+        """Before a step: what the parameters are, if it is to be looked at."""
+        if self._before is not None or not self._is_due():
+            return
+        began = time.perf_counter()
+        self._before = {n: p.detach().clone() for n, p in self._module.named_parameters() if p.requires_grad}
+        self._rates = {}
+        groups = [group for one in self._optimizers for group in getattr(one, "param_groups", ())]
+        rates = {id(parameter): float(group.get("lr", math.nan)) for group in groups for parameter in group["params"]}
+        for name, parameter in self._module.named_parameters():
+            if id(parameter) in rates:
+                self._rates[name] = rates[id(parameter)]
+        self._last_cost = time.perf_counter() - began
+
+    def _is_due(self) -> bool:
+        """Whether the step that comes is looked at."""
+        number = self._number - self._first
+        if self._number % self._every and not (number < self._every and number & (number - 1) == 0):
+            return False
+        if self._decided is None or self._decided[0] != self._number:
+            within = (
+                number == 0
+                or self._budget is None
+                or self._spent + self._last_look <= self._budget * (time.perf_counter() - self._began)
+            )
+            self._decided = self._number, within
+        return self._decided[1]
+
+    def step(self, loss: Any = None, *, tokens: int | None = None) -> None:
+        """Behind each step of the optimizers, and once for all of them. loss: of the run, if it is to be recorded.
+        tokens: how many this step has seen, so that runs can be compared at equal tokens."""
+        self._step(loss, tokens)
+        self._number += 1
+        self._before = None
+
+    @_guarded
+    def _step(self, loss: Any, tokens: int | None) -> None:
+        if tokens is not None:
+            self._tokens = (self._tokens or 0) + int(tokens)
+        if not self._is_due():
+            return
+        if self._before is None:
+            if not self._has_told:
+                self._has_told = True
+                _LOG.warning(
+                    "depthlaw: step %d was not seen (none was taken, or its optimizer is none of torch's: take it in "
+                    "`with watch:`)",
+                    self._number,
+                )
+            return
+        began = time.perf_counter()
+        if self._names != {name for name, _ in self._module.named_parameters()}:
+            self._read()
+        found = self._probe.look(self._before)
+        look = self._look(found, loss, began)
+        if self._writer is not None:
+            self._writer.add(look)
+        self.last = look
+        if not _rank():
+            numbers = _numbers(look)
+            for log in self._logs:
+                log(numbers, look.step)
+        self._warn(look)
+        self._last_look = time.perf_counter() - began + self._last_cost
+        self._spent += self._last_look
+
+    def _look(self, found: Found, loss: Any, began: float) -> Look:
+        logits, hidden = found.changes["logits"], found.changes.get("hidden")
+        rates = self._rates_by_role()
+        other = None if self._reference is None else self._reference.at(self._number)
+        roles = {}
+        for role, change in logits.roles.items():
+            rate = rates.get(role)
+            weight, step = found.weights.get(role, (None, None))
+            base = None if other is None or role not in other.roles else other.roles[role].change
+            roles[role] = Role(
+                change=_finite(change),
+                hidden=None if hidden is None else _finite(hidden.roles[role]),
+                per_rate=_finite(change / rate) if rate else None,
+                share=_finite(logits.share[role]),
+                rate=rate,
+                weight=_finite(weight),
+                step=_finite(step),
+                beside_reference=_finite(change / base) if base else None,
+            )
+        return Look(
+            step=self._number,
+            tokens=self._tokens,
+            seconds=time.perf_counter() - self._began,
+            cost_seconds=time.perf_counter() - began + self._last_cost,
+            method=found.method,
+            loss=None if loss is None else _finite(float(loss)),
+            probe_loss=_finite(found.loss),
+            whole=_finite(logits.whole),
+            first_order=_finite(logits.first_order),
+            hidden=None if hidden is None else _finite(hidden.whole),
+            roles=roles,
+            stream=[
+                Part.model_validate({n: _finite(v) if isinstance(v, float) else v for n, v in row.items()})
+                for row in found.stream
+            ],
+        )
+
+    def _rates_by_role(self) -> dict[str, float]:
+        """Of the step: the learning rate, or the mean of those of the parameters of a role."""
+        by_role: dict[str, list[float]] = {}
+        for name, rate in self._rates.items():
+            for role in self._probe.roles.roles_of(name):
+                by_role.setdefault(role, []).append(rate)
+        means = {role: sum(rates) / len(rates) for role, rates in by_role.items()}
+        return {role: mean for role, mean in means.items() if math.isfinite(mean)}
+
+    # ------------------------------------------------------------ alarms
+
+    def limit(self, role: str, update: float, then: Alarm | None = None) -> None:
+        """Tell when a role moves the logits more than so many times as far as in the reference at the same step, or,
+        where there is none, as at the first look.
+
+        then: called with role, step and how many times as far; a line is logged if left out. With a reference all roles
+        have a limit of 2 from the beginning.
+        """
+        if self.has_ended:
+            return
+        known = self._probe.roles.names
+        if role not in known:
+            _LOG.warning("depthlaw: no limit is set: no role is called %r (there are %s)", role, ", ".join(known))
+            return
+        self._limits[role] = float(update), then or _tell
+
+    def _warn(self, look: Look) -> None:
+        for role, own in look.roles.items():
+            if own.change is None:
+                continue
+            if self._reference is not None:
+                times = own.beside_reference
+                limit, alarm = self._limits.get(role, (2.0, _tell))
+            else:
+                base = self._bases.setdefault(role, own.change)
+                times = own.change / base if base else None
+                limit, alarm = self._limits.get(role, (math.inf, _tell))
+            if times is not None and times > limit and not _rank():
+                alarm(role, look.step, times)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Look no more, and close the file. A run that ends does not need it."""
+        if not self.has_ended:
+            self._end(None)
+
+    def _end(self, line: str | None) -> None:
+        self.has_ended = True
+        self._before = None
+        for hook in self._hooks:
+            hook.remove()
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except OSError as error:  # what was left to be written
+                line = line or line_of(error)
+        if line is not None:
+            _LOG.warning("depthlaw: the watch has ended, the run goes on: %s", line)
+
+
+def _line(error: Exception) -> str:
+    """In the words of a watch: what the audit calls its input is the probe."""
+    return " ".join(str(error).split()).replace("--input", "the probe")
+
+
+def _bare(optimizer: Any) -> Any:
+    """Without Accelerate's wrapper, whose steps the wrapped one takes."""
+    inner = getattr(optimizer, "optimizer", None)
+    return _bare(inner) if isinstance(inner, Optimizer) else optimizer
+
+
+def _tell(role: str, step: int, times: float) -> None:
+    _LOG.warning("depthlaw: step %d: %s moves the logits %.3g times as far as it should", step, role, times)
+
+
+def _rank() -> int:
+    dist = torch.distributed
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def _numbers(look: Look) -> dict[str, float]:
+    """As loggers have it, flat."""
+    numbers = {"whole": look.whole, "hidden": look.hidden, "probe_loss": look.probe_loss}
+    for role, own in look.roles.items():
+        numbers |= {f"change/{role}": own.change, f"per_rate/{role}": own.per_rate, f"weight/{role}": own.weight}
+        numbers |= {f"step/{role}": own.step, f"beside_reference/{role}": own.beside_reference}
+    for part in look.stream:
+        numbers[f"stream/{part.side}/{part.layer}/{part.kind}"] = part.second_moment
+    return {f"depthlaw/{name}": value for name, value in numbers.items() if value is not None}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.item()
+    return [_plain(part) for part in value] if isinstance(value, (tuple, list)) else value
+
+
+def _digest(inputs: Inputs) -> str:
+    digest = hashlib.sha256()
+    for name, value in inputs.data.items():
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

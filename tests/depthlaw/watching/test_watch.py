@@ -1,0 +1,447 @@
+"""What a watch measures is what a direct computation gives; it changes no bit of a run, and no error of it ends one."""
+
+import copy
+import json
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, jvp
+
+import depthlaw
+from depthlaw.auditing.inputs import given
+from depthlaw.auditing.look import look
+from depthlaw.auditing.updates import measured
+from depthlaw.watching.probe import DIFFERENCE, FORWARD
+from depthlaw.watching.record import Run
+from tests.depthlaw.watching.models import GPT, WIDTH, batch
+
+PROBE = batch(99)
+MATRICES = {"q", "k", "v", "out", "fc1", "fc2"}
+
+
+def optimizers(model, kind="adamw"):
+    if kind == "sgd":
+        return [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)]
+    if kind == "adamw":
+        return [torch.optim.AdamW(model.parameters(), lr=1e-3)]
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and n.startswith("blocks")]
+    others = [p for p in model.parameters() if all(p is not own for own in matrices)]
+    return [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(others, lr=1e-3)]
+
+
+def train(
+    model, opts, num_steps=4, *, watched=False, block=False, precision=None, accumulate=1, run=None, **options
+) -> Any:
+    """As people do; run: what is called in the place of the model."""
+    torch.manual_seed(5)
+    run = model if run is None else run
+    watch: Any = depthlaw.watch(run, opts, probe=PROBE, budget=None, **options) if watched else None
+    loss = None
+    for step in range(num_steps):
+        for part in range(accumulate):
+            with nullcontext() if precision is None else torch.autocast("cpu", precision):
+                _, loss = run(*batch(10 * step + part))
+            (loss / accumulate).backward()
+        with watch if watch is not None and block else nullcontext():
+            for opt in opts:
+                opt.step()
+        for opt in opts:
+            opt.zero_grad()
+        if watch is not None and not block:
+            watch.step(loss, tokens=32)
+    if watch is not None:
+        watch.close()
+    return watch
+
+
+def weights(model):
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def two(**options: Any) -> Any:
+    torch.manual_seed(1)
+    model = GPT(**options)
+    return model, copy.deepcopy(model)
+
+
+def role_of(name, index):
+    """By hand, of the small GPT: the role of a parameter's rows."""
+    part = name.rpartition(".")[0].rpartition(".")[2]
+    if name.endswith("bias"):
+        return "norm_bias" if part.startswith("ln") else "bias"
+    named = {"c_proj": "out", "c_fc": "fc1", "c_out": "fc2", "table": "embedding", "places": "positions"}
+    return "qkv"[index // WIDTH] if part == "c_attn" else named.get(part, "norm_gain")
+
+
+def test_what_a_step_changed_is_what_a_direct_computation_gives():
+    """Under AdamW's second step, whose direction is no function of one gradient: by the weights on both sides."""
+    model, _ = two()
+    opts = optimizers(model)
+    train(model, opts, 1)
+    before = weights(model)
+    watch = train(model, opts, 1, watched=True)
+    after = weights(model)
+    plain = copy.deepcopy(model).eval()
+
+    def logits(values):
+        return functional_call(plain, {**values, "head.weight": values["table.weight"]}, (PROBE[0],))[0]
+
+    whole = logits(after) - logits(before)
+    assert watch.last.whole == pytest.approx(whole.square().mean().sqrt().item(), rel=1e-4)
+    total = torch.zeros_like(whole)
+    for role, found in watch.last.roles.items():
+        tangent = {}
+        for name, value in before.items():
+            rows = torch.tensor([role_of(name, row) == role for row in range(len(value))])
+            tangent[name] = (after[name] - value) * rows.reshape(-1, *(1,) * (value.ndim - 1))
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            moved = jvp(logits, (before,), (tangent,))[1]
+        total += moved
+        assert found.change == pytest.approx(moved.square().mean().sqrt().item(), rel=1e-4)
+        assert found.per_rate == pytest.approx(found.change / 1e-3)
+        step = torch.cat([t[t != 0] for t in tangent.values()])
+        assert found.step == pytest.approx(step.square().mean().sqrt().item(), rel=0.05)
+    assert {*watch.last.roles} == MATRICES | {"embedding", "positions", "norm_gain", "norm_bias", "bias"}
+    assert watch.last.first_order == pytest.approx(total.square().mean().sqrt().item(), rel=1e-4)
+    assert sum(found.share for found in watch.last.roles.values()) == pytest.approx(1)
+    assert watch.last.method == FORWARD
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_the_first_step_moves_a_logit_as_sims_measures_it(kind):
+    """Where one logit is what is trained: its first step is the update of the theorems, times the rate."""
+    model, _ = two(dropout=0.0)
+    one = PROBE[0][:1]
+    built = look(model, given(one, model))
+    update = measured(built, kind)
+    opt = {"sgd": torch.optim.SGD, "adamw": lambda p, lr: torch.optim.AdamW(p, lr, weight_decay=0.0, eps=1e-20)}[kind]
+
+    class Logit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return self.model(ids)[0][:, -1:, :1]
+
+    logit = Logit()
+    own = opt(logit.parameters(), lr=1e-6)
+    watch: Any = depthlaw.watch(logit, own, probe=one)
+    logit(one).sum().backward()
+    own.step()
+    watch.step()
+    for role in MATRICES:
+        assert watch.last.roles[role].per_rate == pytest.approx(
+            update[role] * WIDTH ** {"sgd": 1.0, "adamw": 1.5}[kind], rel=0.02
+        )
+
+
+@pytest.mark.parametrize(
+    ("model_options", "options"),
+    [
+        ({}, {}),
+        ({}, {"kind": "sgd", "accumulate": 2}),
+        ({}, {"kind": "muon+adamw", "block": True}),
+        ({}, {"precision": torch.bfloat16}),
+        ({"checkpoints": False}, {}),
+        ({"checkpoints": True}, {}),
+    ],
+    ids=["adamw", "sgd, accumulated", "muon and adamw", "bfloat16", "checkpoints", "reentrant checkpoints"],
+)
+def test_the_run_ends_in_the_same_bits(model_options, options, tmp_path):
+    """With dropout, so that a drawn number more or less would be seen."""
+    options = dict(options)
+    kind = options.pop("kind", "adamw")
+    model, twin = two(**model_options)
+    watch = train(model, optimizers(model, kind), watched=True, every=1, to=tmp_path / "run.jsonl", **options)
+    state = torch.get_rng_state()
+    options.pop("block", None)
+    train(twin, optimizers(twin, kind), **options)
+    assert all(torch.equal(*pair) for pair in zip(weights(model).values(), weights(twin).values(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(part.training for part in model.modules())
+    run = Run.read(tmp_path / "run.jsonl")
+    assert [one.step for one in run.looks] == [0, 1, 2, 3]
+    assert {one.method for one in run.looks} == {FORWARD}
+    assert watch.last == run.looks[-1]
+    assert all(one.first_order == pytest.approx(one.whole, rel=0.3) for one in run.looks)
+    assert [(part.layer, part.kind) for part in watch.last.stream] == [
+        (layer, kind) for layer in (1, 2) for kind in ("attention", "ffn")
+    ]
+    assert all(0 < part.share < 1 and -1 < part.cosine < 1 and part.second_moment > 0 for part in watch.last.stream)
+
+
+def test_differences_find_what_forward_mode_finds_and_leave_the_same_bits():
+    model, twin = two()
+    by_mode = train(model, optimizers(model), 2, watched=True, every=1)
+    other, _ = two()
+    opts = optimizers(other)
+    torch.manual_seed(5)
+    watch: Any = depthlaw.watch(other, opts, probe=PROBE, budget=None, every=1)
+    watch._probe.method = DIFFERENCE
+    for step in range(2):
+        other(*batch(10 * step))[1].backward()
+        opts[0].step()
+        opts[0].zero_grad()
+        watch.step()
+    train(twin, optimizers(twin), 2)
+    assert all(torch.equal(*pair) for pair in zip(weights(other).values(), weights(twin).values(), strict=True))
+    assert watch.last.method == DIFFERENCE
+    for role, found in by_mode.last.roles.items():
+        assert watch.last.roles[role].change == pytest.approx(found.change, rel=0.05)
+        assert watch.last.roles[role].weight == found.weight
+
+
+def test_half_precision_is_looked_at_in_single():
+    model, _ = two(dropout=0.0)
+    model = model.bfloat16()
+    watch = train(model, optimizers(model), 2, watched=True, every=1)
+    assert watch.last.method == FORWARD
+    assert watch.last.first_order == pytest.approx(watch.last.whole, rel=0.3)
+
+
+def test_a_compiled_model_is_watched_as_it_is_written():
+    model, twin = two(dropout=0.0)
+    run = torch.compile(model, backend="eager")
+    watch = train(model, optimizers(model), 2, watched=True, every=1, run=run)
+    train(twin, optimizers(twin), 2, run=torch.compile(twin, backend="eager"))
+    assert all(torch.equal(*pair) for pair in zip(weights(model).values(), weights(twin).values(), strict=True))
+    assert {*watch.last.roles} >= MATRICES
+    assert watch.last.method == FORWARD
+
+
+def test_frozen_parameters_have_no_role_in_a_step_and_new_ones_are_found():
+    model, _ = two()
+    for block in model.blocks:
+        block.c_fc.weight.requires_grad_(False)
+    opts = optimizers(model)
+    watch: Any = depthlaw.watch(model, opts, probe=PROBE, budget=None, every=1)
+
+    def step():
+        model(*batch(0))[1].backward()
+        opts[0].step()
+        watch.step()
+
+    step()
+    assert "fc1" not in watch.last.roles
+    model.head.bias = nn.Parameter(torch.zeros(17))
+    opts[0].add_param_group({"params": [model.head.bias], "lr": 0.5})
+    step()
+    assert not watch.has_ended
+    assert watch.last.roles["bias"].rate > 1e-3
+
+
+def test_looks_come_at_powers_of_two_and_then_at_each_multiple(tmp_path):
+    model, _ = two(num_layers=1)
+    train(model, optimizers(model), 14, watched=True, every=6, to=tmp_path / "run.jsonl")
+    assert [one.step for one in Run.read(tmp_path / "run.jsonl").looks] == [0, 1, 2, 4, 6, 12]
+
+
+def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch):
+    """By a clock of its own: a step takes a second, a look takes three."""
+    from depthlaw.watching import watch as module
+
+    now = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    real = module.Probe.look
+
+    def slow(self, before):
+        now[0] += 3
+        return real(self, before)
+
+    monkeypatch.setattr(module.Probe, "look", slow)
+    model, _ = two(num_layers=1)
+    opt = optimizers(model)[0]
+    watch: Any = depthlaw.watch(model, opt, probe=PROBE, every=1, budget="25%")
+    looked = []
+    for number in range(40):
+        opt.step()
+        now[0] += 1
+        watch.step()
+        if watch.last.step == number:
+            looked.append(number)
+    assert looked[0] == 0
+    assert 3 * len(looked) <= 0.25 * now[0]
+    assert 3 * (len(looked) + 1) > 0.2 * now[0]
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_the_file_has_a_header_and_goes_on_with_the_same_run(tmp_path):
+    path = tmp_path / "run.jsonl"
+    model, _ = two()
+    train(model, optimizers(model), 2, watched=True, every=1, to=path)
+    header = json.loads(path.read_text().splitlines()[0])
+    assert header["kind"] == "depthlaw-watch" and header["version"] == 1
+    assert header["num_layers"] and header["d_model"] == WIDTH
+    assert header["roles"]["q"] == 2 * WIDTH**2
+    assert header["optimizers"] == [
+        {"name": "AdamW", "lr": 1e-3, "weight_decay": 1e-2, "betas": [0.9, 0.999], "eps": 1e-8}
+    ]
+    with path.open("a") as file:
+        file.write('{"step": 2, "cut')
+    train(model, optimizers(model), 2, watched=True, every=1, to=path, start=1)
+    run = Run.read(path)
+    assert [one.step for one in run.looks] == [0, 1, 2]
+    assert run.looks[-1].tokens == 64
+
+
+def wrong_file(path):
+    path.write_text("a page of notes\n")
+
+
+def other_version(path):
+    path.write_text('{"kind":"depthlaw-watch","version":9}\n')
+
+
+def other_run(path):
+    model = GPT(num_layers=1)
+    train(model, optimizers(model), 1, watched=True, to=path)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (wrong_file, "is no file of a watched run"),
+        (other_version, "is of version 9, and this depthlaw reads version 1"),
+        (other_run, "is of a run with another num_layers: name another file"),
+    ],
+)
+def test_a_file_that_is_something_else_is_left_alone(make, line, tmp_path, caplog):
+    path = tmp_path / "run.jsonl"
+    make(path)
+    before = path.read_bytes()
+    model, _ = two()
+    watch = train(model, optimizers(model), 2, watched=True, to=path)
+    assert watch.has_ended
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert line in told and "the run goes on" in told
+    assert path.read_bytes() == before
+
+
+def test_two_watches_do_not_write_one_file(tmp_path, caplog):
+    model, _ = two()
+    opts = optimizers(model)
+    first = depthlaw.watch(model, opts, probe=PROBE, to=tmp_path / "run.jsonl")
+    second = depthlaw.watch(model, opts, probe=PROBE, to=tmp_path / "run.jsonl")
+    assert second.has_ended and not first.has_ended
+    assert "is being written by another process" in caplog.text
+    first.close()
+
+
+# ---------------------------------------------------------------- errors
+
+
+class Nothing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "probe", "line"),
+    [
+        (GPT(), {"wrong": PROBE[0]}, "the probe does not fit GPT.forward"),
+        (GPT(), torch.randn(2, 3), "Tensor"),
+        (GPT(), lambda model: 1 / 0, "ZeroDivisionError"),
+        (Nothing(), torch.randn(2, 8), "Nothing has no residual stream that can be read"),
+    ],
+    ids=["names", "kind", "function", "no stream"],
+)
+def test_what_cannot_be_watched_is_told_in_one_line(model, probe, line, caplog):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch: Any = depthlaw.watch(model, opt, probe=probe)
+    opt.step()
+    watch.step()
+    watch.limit("fc2", 2.0)
+    assert watch.has_ended
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert line in told and "\n" not in told
+
+
+def test_a_full_disk_ends_the_watch_and_not_the_run(caplog, tmp_path, monkeypatch):
+    from depthlaw.watching.record import Writer
+
+    model, twin = two()
+
+    def full(self, line):
+        raise OSError(28, "No space left on device")
+
+    real = Writer.add
+    monkeypatch.setattr(Writer, "add", lambda self, line: (full if hasattr(line, "step") else real)(self, line))
+    watch = train(model, optimizers(model), 3, watched=True, to=tmp_path / "run.jsonl")
+    train(twin, optimizers(twin), 3)
+    assert watch.has_ended and "No space left on device" in caplog.text and len(caplog.records) == 1
+    assert all(torch.equal(*pair) for pair in zip(weights(model).values(), weights(twin).values(), strict=True))
+
+
+def test_a_step_that_no_hook_sees_is_told_once(caplog):
+    model, _ = two()
+    watch: Any = depthlaw.watch(model, [], probe=PROBE, every=1, budget=None)
+    for _ in range(3):
+        watch.step()
+    assert not watch.has_ended and watch.last is None
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "take it in `with watch:`" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"budget": "much"}, "budget is a part of the wall time"),
+        ({"budget": 2}, "budget is a part"),
+        ({"every": 0}, "every is a number of steps"),
+        ({"log": [3]}, "log is a function of"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_the_run(options, line):
+    model = GPT()
+    with pytest.raises(ValueError, match=line):
+        depthlaw.watch(model, optimizers(model), probe=PROBE, **options)
+
+
+# ---------------------------------------------------------------- beside a reference, alarms, logs
+
+
+def test_an_alarm_tells_a_role_that_moves_more_than_in_the_reference(tmp_path, caplog):
+    path = tmp_path / "tuned.jsonl"
+    model, twin = two()
+    train(model, optimizers(model), 2, watched=True, every=1, to=path)
+    opts = optimizers(twin)
+    other = [p for n, p in twin.named_parameters() if n.endswith("c_out.weight")]
+    opts[0].param_groups[0]["params"] = [p for p in twin.parameters() if all(p is not own for own in other)]
+    opts[0].add_param_group({"params": other, "lr": 5e-3})
+    told = []
+    numbers = []
+    torch.manual_seed(5)
+    log = [lambda own, step: numbers.append((step, own))]
+    watch: Any = depthlaw.watch(twin, opts, probe=PROBE, reference=path, log=log, every=1, budget=None)
+    watch.limit("fc2", 3.0, then=lambda *alarm: told.append(alarm))
+    watch.limit("fc9", 3.0)
+    twin(*batch(0))[1].backward()
+    opts[0].step()
+    watch.step()
+    assert [(role, step) for role, step, _ in told] == [("fc2", 0)]
+    assert told[0][2] == pytest.approx(5.0, rel=1e-3) == watch.last.roles["fc2"].beside_reference
+    assert watch.last.roles["q"].beside_reference == pytest.approx(1.0, rel=1e-3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "depthlaw: no limit is set: no role is called 'fc9' (there are " + ", ".join(watch._probe.roles.names) + ")"
+    ]
+    ((step, own),) = numbers
+    assert step == 0 and own["depthlaw/change/fc2"] == watch.last.roles["fc2"].change
+    assert all(math.isfinite(value) for value in own.values())
+
+
+def test_a_reference_that_does_not_fit_is_told_and_left_out(tmp_path, caplog):
+    model, _ = two()
+    watch = train(model, optimizers(model), 1, watched=True, reference=tmp_path / "none.jsonl")
+    assert watch.last is not None
+    assert "goes on without its reference" in caplog.text
