@@ -215,18 +215,17 @@ def custom_scheme(
 ) -> Scheme:
     """A scheme of one's own: a norm placement (post, pre, sub, peri) and C L^P for a, b and the gains.
 
-        Each law is a pair (C, P) of fractions, C positive. ValueError for another placement or constant.
+    Each law is a pair (C, P) of fractions, C positive. ValueError for another placement or constant.
 
-        >>> from fractions import Fraction
-    from typing import TYPE_CHECKING
-        >>> from depthlaw.theory.meanfield.update import predict
-        >>> from depthlaw.theory.schemes import custom_scheme
-        >>> weight, gain = (Fraction(1), Fraction(1, 4)), (Fraction(7, 10), Fraction(-1, 4))
-        >>> found = custom_scheme("post", residual_weight=weight, gain=gain)
-        >>> found.name, found.stack.residual_weight
-        ('custom-post', L**(1/4))
-        >>> [round(predict(found, "sgd", count).update, 4) for count in (8, 800)]
-        [0.4874, 0.49]
+    >>> from fractions import Fraction
+    >>> from depthlaw.theory.meanfield.update import predict
+    >>> from depthlaw.theory.schemes import custom_scheme
+    >>> weight, gain = (Fraction(1), Fraction(1, 4)), (Fraction(7, 10), Fraction(-1, 4))
+    >>> found = custom_scheme("post", residual_weight=weight, gain=gain)
+    >>> found.name, found.stack.residual_weight
+    ('custom-post', L**(1/4))
+    >>> [round(predict(found, "sgd", count).update, 4) for count in (8, 800)]
+    [0.4874, 0.49]
     """
     if norm not in PLACEMENTS:
         raise ValueError(nearest(norm, list(PLACEMENTS), "norm placement"))

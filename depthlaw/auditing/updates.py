@@ -255,8 +255,8 @@ class _Given(KernelInputs):
     def read(self) -> Array:
         return self.positions if self.reads is None else np.array([self.reads])
 
-    @property
-    def gram(self) -> Gram:
+    def gram_of(self, side: int) -> Gram:
+        """Of either side: what an audited module is given has one scale."""
         level = float(self.cosines.max())
         return Gram(level, level - self.cosines).times((self.embedding_std * self.embedding_multiplier) ** 2)
 

@@ -270,11 +270,12 @@ def _show_all(schemes: list[dict[str, Any]], recipes: list[dict[str, Any]]) -> N
 
 
 def _differing(scheme: dict[str, Any]) -> str:
-    """Its weights and gains that are not 1."""
+    """Its weights and gains that are not 1; each on a line where one line would be too long for a terminal."""
     letters = {**_WEIGHTS, "embedding_scale": "embedding"}
     parts = [f"{letter} = {scheme[name]}" for name, letter in letters.items() if scheme[name] != "1"]
     gains = {role: gain for role, gain in scheme["gains"].items() if gain != "1"}
     for gain in dict.fromkeys(gains.values()):
         roles = [role for role in gains if gains[role] == gain]
         parts.append(f"{'gains' if len(roles) == 4 else ', '.join(roles)} = {gain}")
-    return "; ".join(parts)
+    line = "; ".join(parts)
+    return line if len(line) <= 48 else ";\n".join(parts)
