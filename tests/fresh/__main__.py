@@ -76,6 +76,16 @@ def uv(folder: Path) -> Machine:
 MACHINES = {"system": system, "newest": newest, "uv": uv}
 
 
+def cloned(to: Path) -> bool:
+    """Whether git could clone this checkout; an archive of the project is copied, without what was made in it."""
+    if subprocess.run(["git", "clone", "-q", ROOT, to], capture_output=True, check=False).returncode == 0:
+        return True
+    made = shutil.ignore_patterns(".git", ".venv", "out", "local", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(ROOT, to, symlinks=True, ignore=made)
+    return False
+
+
 def try_(name: str) -> bool:
     """Whether every command has ended well; prints each with its wall time."""
     with TemporaryDirectory(prefix="depthlaw-") as temporary:
@@ -87,7 +97,7 @@ def try_(name: str) -> bool:
             return True
         clone, home = folder / "clone", folder / "home"
         home.mkdir()
-        subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
+        is_clone = cloned(clone)
         network = {key: value for key, value in os.environ.items() if KEPT.fullmatch(key)}
         variables = {"PATH": machine.path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb", **network}
         print(f"{name}: make PYTHON='{machine.python}'", flush=True)
@@ -103,9 +113,8 @@ def try_(name: str) -> bool:
             if target == "runtime":
                 seen = subprocess.run([clone / ".venv/bin/python", "-c", SEEN], capture_output=True, check=True)
                 print("  Python {}, pip {}, torch {}".format(*json.loads(seen.stdout)), flush=True)
-        left = subprocess.run(
-            ["git", "-C", clone, "status", "--porcelain"], capture_output=True, text=True, check=True
-        ).stdout
+        status = ["git", "-C", clone, "status", "--porcelain"]
+        left = subprocess.run(status, capture_output=True, text=True, check=True).stdout if is_clone else ""
         if left:
             print(f"  left behind, and not ignored by git:\n{left}", flush=True)
         return not left
