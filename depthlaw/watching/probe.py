@@ -73,6 +73,8 @@ class Probe:
                 try:
                     return self._by_forward_mode(before)
                 except (RuntimeError, NotImplementedError) as error:
+                    # torch has no common error for an operation without a forward derivative; memory is another matter.
+                    # Which way was taken stands in the record.
                     if isinstance(error, torch.OutOfMemoryError):
                         raise
                     self.method = DIFFERENCE
