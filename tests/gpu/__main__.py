@@ -4,9 +4,10 @@
     python -m tests.gpu --minutes 30 --out out/h100
     python -m tests.gpu --device cpu --rehearsal     # every command at a small size, in two minutes
 
-Any Python that has depthlaw's dependencies and pytest will do. Each step is a command of its own, which keeps what it
-measures as soon as it has it, in --out; one that the time cuts short goes on from there in the next call. What is done
-and what is left is said at the end, and stands in --out as steps.json. Exit 1 where a step failed.
+Any Python that has depthlaw, its dependencies and pytest will do (`pip install --no-deps .` beside a torch of its
+own). Each step is a command of its own, which keeps what it measures as soon as it has it, in --out; one that the time
+cuts short goes on from there in the next call. What is done and what is left is said at the end, and stands in --out
+as steps.json. Exit 1 where a step failed.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -114,6 +116,10 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("this torch sees no GPU (allowed: --device cpu --rehearsal, which tries every command)")
+    try:
+        version("depthlaw")
+    except PackageNotFoundError:
+        parser.error("depthlaw is not installed in this Python, so records cannot say which (pip install --no-deps .)")
     end = time.monotonic() + 60 * asked.minutes - SPARE_S
     asked.out.mkdir(parents=True, exist_ok=True)
     told = asked.out / "steps.json"
