@@ -187,9 +187,10 @@ def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:
 
 
 def of_measured() -> list[Question]:
-    """The networks that the project measures on a CPU."""
+    """The networks that the project measures."""
     plain = [network for name in ("transformers", "transformer-variants") for network in SWEEPS[name].networks]
-    return questions(plain, OPTIMIZERS) + questions(SWEEPS["blocks"].networks, SWEEPS["blocks"].optimizers)
+    others = (SWEEPS["blocks"], SWEEPS["deep"])
+    return sum((questions(sweep.networks, sweep.optimizers) for sweep in others), questions(plain, OPTIMIZERS))
 
 
 def of_training() -> list[Question]:

@@ -90,6 +90,7 @@ BLOCKS: Mapping[str, Mapping[str, Any]] = {
 
 
 BLOCK_LAYERS = (2, 8, 32)
+DEEP_LAYERS, DEEP_WIDTH = (4, 16, 64, 128), 2048
 
 
 def block_network(name: str, num_layers: int) -> Network:
@@ -130,6 +131,13 @@ SWEEPS: dict[str, Sweep] = {
         tuple(block_network(name, layers) for layers in BLOCK_LAYERS for name in BLOCKS),
         optimizers=("sgd", "adam"),
         seeds=16,
+    ),
+    "deep": Sweep(
+        "DeepNorm Transformers 2,048 wide, 4 to 128 layers deep, in float32: the GPU lane's first measurement",
+        tuple(replace(network, num_tokens=8) for network in _transformers(("deepnorm",), DEEP_LAYERS, (DEEP_WIDTH,))),
+        optimizers=("adam",),
+        seeds=4,
+        dtype="float32",
     ),
     "gpu": Sweep(
         "FFN-only stacks 1,024 to 4,096 wide, and up to 1,000 layers (2,000 sublayers), and Transformers 2,048 wide up "

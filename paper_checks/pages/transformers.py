@@ -25,6 +25,7 @@ from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law, law, mea
 from depthlaw.paper_checks.experiments.sweeps import (
     BLOCK_LAYERS,
     BLOCKS,
+    DEEP_WIDTH,
     HEAD_SIZE,
     KEPT_SCHEMES,
     OPTIMIZERS,
@@ -93,11 +94,12 @@ Laws = Mapping[tuple[str, str], Law]
 
 @dataclass(frozen=True)
 class Study:
-    """cells: of the sweep over schemes. variants, blocks: of the sweeps of these names."""
+    """cells: of the sweep over schemes. variants, blocks, deep: of the sweeps of these names."""
 
     cells: dict[Name, Compared]
     variants: list[Compared]
     blocks: list[Compared]
+    deep: list[Compared]
     laws: Laws
 
 
@@ -110,7 +112,7 @@ def study(folder: Path = RECORDS) -> Study:
         return cells(SWEEPS[name], record.read(path) if path.exists() else [], measured())
 
     schemes = {cell.name: cell for cell in of_sweep("transformers")}
-    return Study(schemes, of_sweep("transformer-variants"), of_sweep("blocks"), laws())
+    return Study(schemes, of_sweep("transformer-variants"), of_sweep("blocks"), of_sweep("deep"), laws())
 
 
 def page(study: Study) -> str:
@@ -124,6 +126,7 @@ def page(study: Study) -> str:
         by_role(study.cells),
         variants(study.variants),
         blocks(study.blocks),
+        deep(study.deep),
         growth(study.laws),
         advice(study.laws),
         overtaking(study.laws),
@@ -378,6 +381,21 @@ def blocks(several: Sequence[Compared]) -> str:
     ]
     heads = [f"N = {layers}" for layers in BLOCK_LAYERS]
     return _section("blocks", **_counts(several), depths=BLOCK_LAYERS, heads=heads, rows=rows)
+
+
+def deep(several: Sequence[Compared], folder: Path = RECORDS) -> str:
+    """Far wider and deeper than a CPU can reach, by role."""
+    path = folder / "deep.jsonl"
+    runs = record.read(path) if path.exists() else []
+    roles = [role for role in ("update", *ROLES) if any(role in cell.ratios for cell in several)]
+    return _section(
+        "deep",
+        **_counts(several),
+        width=DEEP_WIDTH,
+        machines=sorted({f"{run.device}, {run.dtype}, torch {run.versions.torch}" for run in runs}),
+        heads=[f"N = {cell.network.num_sublayers // 2}" for cell in several],
+        rows=[[role, *(interval(cell.estimates.get(role)) for cell in several)] for role in roles],
+    )
 
 
 # ---------------------------------------------------------------- how each role grows with depth

@@ -52,10 +52,10 @@ STEPS = (
     ),
     Step(
         name="update",
-        what="the update beside its prediction, 2,048 wide, to 128 layers of attention and FFN",
+        what="the update beside its prediction, 2,048 wide, to 128 layers of attention and FFN (the sweep deep)",
         command="-m depthlaw measure --scheme {scheme} --optimizer adam --attention --layers {layers} --width {width} "
         "--heads {heads} --tokens 8 --seeds {seeds} --roles --dtype float32 --device {device} "
-        "--record {out}/update.jsonl",
+        "--record {out}/deep.jsonl",
         full={"scheme": "deepnorm", "layers": "4,16,64,128", "width": "2048", "heads": "32", "seeds": "4"},
         small={"scheme": "deepnorm", "layers": "2,4", "width": "64", "heads": "4", "seeds": "2"},
     ),
@@ -76,11 +76,11 @@ STEPS = (
     ),
     Step(
         name="thousand",
-        what="Transformers of 1,000 layers of attention and FFN, trained",
+        what="a Transformer of 1,000 layers of attention and FFN, trained (a second a step)",
         command=f"{_TRAIN} --device {{device}} --workers 1 --checkpoint-every {{every}} "
         "--store {out}/thousand.sqlite",
-        full={"schemes": "deepnorm,post-ln", "layers": "1000", "rate": "1e-3", "steps": "100", "every": "10"},
-        small={"schemes": "deepnorm,post-ln", "layers": "4", "rate": "1e-3", "steps": "4", "every": "2"},
+        full={"schemes": "deepnorm", "layers": "1000", "rate": "1e-3", "steps": "60", "every": "20"},
+        small={"schemes": "deepnorm", "layers": "4", "rate": "1e-3", "steps": "4", "every": "2"},
     ),
     Step(
         name="sweep",

@@ -11,7 +11,7 @@ from tests.gpu import __main__ as lane
 def test_every_command_runs_in_a_rehearsal(tmp_path: Path) -> None:
     assert lane.main(["--device", "cpu", "--rehearsal", "--minutes", "14", "--out", str(tmp_path)]) == 0
     assert [*json.loads((tmp_path / "steps.json").read_text(encoding="utf-8"))] == [step.name for step in lane.STEPS]
-    assert {"update.jsonl", "bench.json", "sharded.sqlite", "thousand.sqlite", "gpu.jsonl"} <= {
+    assert {"deep.jsonl", "bench.json", "sharded.sqlite", "thousand.sqlite", "gpu.jsonl"} <= {
         path.name for path in tmp_path.iterdir()
     }
 
