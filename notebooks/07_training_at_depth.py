@@ -44,7 +44,7 @@ from IPython.display import display
 from depthlaw.paper_checks.pages.drawing import canvas
 from depthlaw.paper_checks.pages.training import Record, drawings, head
 
-NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
+NAMES = ("stable-rates", "warmup", "thousand-layers")
 records = {name: Record.read(name) for name in NAMES}
 pictures = drawings(records | {"best-rates": Record.read("best-rates")})
 
@@ -386,34 +386,6 @@ Three readings.
    {", ".join(f"{text} runs at {num:,} layers" for num, text in spans.items())}. That is the shelf life of a statement
    about the initialisation, at this rate.
 3. It is said of the first step, so the first step is what it may be trusted for; how the rest goes has to be tried.
-""")
-
-# %% [markdown]
-# ## 6. Each optimizer with its own row of the table?
-#
-# Su derives one scaling for SGD, one for Adam, one for LAMB (notebook 3). If the largest stable rate follows the
-# update, an optimizer with its own row keeps its rate over depth, and loses it with a row whose update grows.
-
-# %%
-from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-
-own = records["own-row"]
-table(answers([*questions.OWN_ROW.values(), *questions.OTHER_ROW.values()], own.book))
-lacks = own.missing()
-falls = {name: one.comparison(own.book).octaves for name, one in questions.OWN_ROW.items()}
-falling = [name for name, found in falls.items() if found.low is not None and found.low > 0]
-lows = [one.comparison(own.book).octaves.low for one in questions.OTHER_ROW.values()]
-steepest = max((low for low in lows if low is not None), default=0.0)
-bounded = [name for name, found in falls.items() if found.high is not None and found.high < steepest]
-shows = not lacks and not falling and len(bounded) == len(falls)
-state = f"This experiment is not finished: {len(lacks)} of its {len(own.experiment.arms)} arms lack seeds."
-state = state if lacks else "This experiment is finished."
-say(f"""
-From {OWN_LAYERS[0]} to {OWN_LAYERS[-1]} layers; "larger" counts the seeds whose rate is larger at the smaller depth.
-{state} Rates are shown to fall under the wrong rows marked "yes". They fall under {len(falling)} of the {len(falls)}
-right ones too, by their interval ({", ".join(falling) or "none"}); the fall is bounded below that of some wrong row for
-{", ".join(bounded) or "none"} of the right ones. So these runs {"do" if shows else "do not"} show that the own row is
-what keeps the rate.
 """)
 
 # %% [markdown]

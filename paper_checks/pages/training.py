@@ -25,10 +25,6 @@ from depthlaw.paper_checks.experiments.best_rates import HIGH
 from depthlaw.paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
-from depthlaw.paper_checks.experiments.own_row import GRIDS as OWN_GRIDS
-from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-from depthlaw.paper_checks.experiments.own_row import ROWS
-from depthlaw.paper_checks.experiments.own_row import arm_name as own_name
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.experiments.stable_rates import (
     AXIS,
@@ -51,8 +47,8 @@ from depthlaw.paper_checks.pages.markdown import bracket, caption, section
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
 from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair, cases
-from depthlaw.paper_checks.routes.questions import FOLLOWS, NEARER, OTHER_ROW, OWN_ROW, SMALLER, questions
-from depthlaw.paper_checks.routes.training import ANSWERS, Answered, FallsWithDepth, arm, half_learnt, in_octaves
+from depthlaw.paper_checks.routes.questions import FOLLOWS, NEARER, SMALLER, questions
+from depthlaw.paper_checks.routes.training import ANSWERS, Answered, arm, half_learnt, in_octaves
 from depthlaw.paper_checks.verify.document import say
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.outcomes import (
@@ -234,14 +230,13 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, own, best = (records[name] for name in NAMES)
+    rates, warm, deep, best = (records[name] for name in NAMES)
     sections = (
         summary(records),
         head(records),
         stable_rates(rates, images("training-rates", "training-curves", "training-predicts")),
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
-        own_row(own, images("training-own-row")),
         best_rates(best, records[BEST_WIDE], images("training-best-losses", "training-best-rates")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
@@ -295,7 +290,7 @@ def _head_row(name: str, record: Record) -> list[str]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, own, best = (records[name] for name in NAMES)
+    rates, warm, deep, best = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
@@ -307,8 +302,6 @@ def summary(records: Records) -> str:
         saves=_saves(warm),
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
-        own_rows={row: _answer(statement, own) for row, statement in OWN_ROW.items()},
-        other_rows={" under ".join(names): _answer(statement, own) for names, statement in OTHER_ROW.items()},
         best=best_in_short(best, records[BEST_WIDE]),
     )
 
@@ -537,31 +530,6 @@ def _first_looks(runs: Runs) -> str:
     return ", ".join(words + [f"not within {runs.arm.trial.measure_at[-1]}: {steps[None]}"] * bool(steps[None]))
 
 
-# ---------------------------------------------------------------- the optimizer's own row
-
-
-def own_row(record: Record, images: str) -> str:
-    return section(
-        "training",
-        "own_row",
-        opening=opening(record),
-        images=images,
-        least=OWN_LAYERS[0],
-        most=OWN_LAYERS[-1],
-        heads=["row of the table", *(f"trained with {one}" for one in OWN_GRIDS)],
-        rows=[[row, *(_own_cell(record, row, optimizer) for optimizer in OWN_GRIDS)] for row in ROWS],
-    )
-
-
-def _own_cell(record: Record, row: str, optimizer: str) -> str:
-    words = ABSENT
-    with suppress(LookupError):
-        words = in_octaves(FallsWithDepth(row=row, optimizer=optimizer, falls=False).comparison(record.book))
-    if (other := OTHER_ROW.get((row, optimizer))) is not None:
-        words += f"; by theory {math.log2(OWN_LAYERS[-1] / OWN_LAYERS[0]) * other.power:g}"
-    return f"**{words}**" if row == f"su-{optimizer}" else words
-
-
 # ---------------------------------------------------------------- the best rate by depth
 
 
@@ -715,7 +683,7 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
 
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
-    rates, warm, deep, own, best = (records[name] for name in NAMES)
+    rates, warm, deep, best = (records[name] for name in NAMES)
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
@@ -723,7 +691,6 @@ def drawings(records: Records) -> dict[str, Drawing]:
         ("warmup", _warmup_panels(warm), "training loss on translation", 2, 440, 290, "own"),
         ("thousand", _thousand_panels(deep), "training loss by depth", 3, 310, 280, "own"),
         ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
-        ("own-row", _own_row_panels(own), "largest stable rate by optimizer and row", 3, 310, 280, "slopes"),
         ("best-losses", _best_losses(best), "held-out loss by learning rate and depth", 3, 310, 250, "shared"),
         ("best-rates", _best_by_depths(best), "the best learning rate by depth", 3, 310, 250, "shared"),
     )
@@ -752,17 +719,15 @@ def _mean_rate(edges: Sequence[Edge], grid: Sequence[float]) -> float:
     return 2 ** fmean(log_rate(one, grid) for one in edges)
 
 
-def _edge_curve(scheme: str, by_x: Iterable[tuple[float, Runs]], label: str = "", width: float = 1.6) -> Curve:
+def _edge_curve(scheme: str, by_x: Iterable[tuple[float, Runs]]) -> Curve:
     """The largest rate, by x."""
     there = [(x, runs.edges, runs.arm.grid) for x, runs in by_x if runs.seeds]
     return Curve.of_scheme(
         scheme,
-        label or scheme,
         line=[(x, _mean_rate(edges, grid)) for x, edges, grid in there],
         has_dots=True,
         ends=[end(edges) for _, edges, _ in there],
         faint=[(x, 2 ** log_rate(one, grid)) for x, edges, grid in there for one in edges],
-        width=width,
     )
 
 
@@ -950,15 +915,6 @@ def _updates_panels(record: Record) -> list[Panel]:
         )
         for n, there in _deep(record).items()
     ]
-
-
-def _own_row_panels(record: Record) -> list[Panel]:
-    def curve(row: str, optimizer: str) -> Curve:
-        at = [(n, record.runs[own_name(row, optimizer, n)]) for n in OWN_LAYERS]
-        is_own = row == f"su-{optimizer}"
-        return _edge_curve(row, at, f"{row}, its own" if is_own else row, 2.8 if is_own else 1.2)
-
-    return [_rate_panel(f"trained with {one}", [curve(row, one) for row in ROWS]) for one in OWN_GRIDS]
 
 
 _BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))
