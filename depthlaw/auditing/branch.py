@@ -9,10 +9,8 @@ that are sent back from where that role is used.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -33,6 +31,8 @@ from depthlaw.auditing.graph import (
     passes_on,
     shape_of,
 )
+from depthlaw.auditing.norms import Norms
+from depthlaw.auditing.weights import Weight, gates_completed, merged, rows_of
 
 _SEED = 12
 _STRAIGHT = (*MULTIPLES, *ADDS, "SliceBackward", "SelectBackward", "CatBackward", "IndexBackward", "ClampBackward")
@@ -55,61 +55,6 @@ _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 _ROOTS_OF_SOFTMAX = ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")
 
 
-@dataclass(frozen=True)
-class Weight:
-    """A matrix of a branch, or those rows of a fused one that have one role.
-
-    name: of the parameter. features: numbers of its output features, None for all; where several dimensions of the
-    parameter count outputs (experts, heads), numbers of the flattened ones. output_dim: the dimension of the parameter
-    that counts output features, the last of output_dims. layer: the block that it is in, from 1. expert: of those of
-    one role in a sublayer, from 0. factor: the scale of the matrix that the data meet over that of the parameter, as
-    behind ``weight_norm`` or times a number.
-    """
-
-    role: str
-    name: str
-    side: str
-    layer: int
-    parameter: nn.Parameter
-    features: Tensor | None = None
-    output_dim: int = 0
-    expert: int = 0
-    output_dims: tuple[int, ...] = ()
-    factor: float = 1.0
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """Its part of the parameter, or of the parameter's gradient: output features x inputs."""
-        rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
-        return rows if self.features is None else rows.index_select(0, self.features)
-
-    def write(self, rows: Tensor) -> None:
-        """Set its part of the parameter: output features x inputs."""
-        dims = self.output_dims or (self.output_dim,)
-        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
-        whole = _rows(self.parameter.detach(), dims).clone()
-        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
-        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
-        with torch.no_grad():
-            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
-
-    @cached_property
-    def std(self) -> float:
-        """Of the entries of the matrix that the data meet, when it is first asked for."""
-        return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(output features, inputs)."""
-        return tuple(self.of(self.parameter).shape)
-
-
-def _rows(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
-    """Outputs x inputs of a tensor of which these dimensions count outputs."""
-    inputs = [dim for dim in range(tensor.ndim) if dim not in output_dims]
-    outputs = math.prod(tensor.shape[dim] for dim in output_dims)
-    return tensor.permute(*output_dims, *inputs).reshape(outputs, -1)
-
-
 @dataclass
 class Part:
     """A branch as it was read. facts: fields of the sublayer, by name. unread: what could not be read, in words."""
@@ -119,88 +64,6 @@ class Part:
     norms: frozenset[str] = frozenset()
     facts: dict[str, Any] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
-
-
-class Norms:
-    """Where norms stand, and of which kind they are: layernorm, rmsnorm, dyt or derf."""
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self.counts: Counter[str] = Counter()
-
-    @property
-    def kind(self) -> str | None:
-        """Of most norms that were counted."""
-        return self.counts.most_common(1)[0][0] if self.counts else None
-
-    def stands_in(self, inside: Collection[Node], *, counts: bool = False) -> bool:
-        """Whether these nodes, of a way without matrices, are a norm or a function in its place."""
-        kind = None
-        if any(is_norm(node) for node in inside):
-            centres = any(is_a(node, ("NativeLayerNorm", "NativeGroupNorm", "SubBackward")) for node in inside)
-            kind = "layernorm" if centres else "rmsnorm"
-        elif any(is_a(node, ("TanhBackward",)) for node in inside):
-            kind = "dyt"
-        elif any(is_a(node, ("ErfBackward",)) for node in inside):
-            kind = "derf"
-        if kind is not None and counts:
-            self.counts[kind] += 1
-        return kind is not None
-
-    def ends_at(self, node: Node, nodes: Collection[Node]) -> bool:
-        """Whether a node is the result of a norm, times constants at most, before its gain."""
-        flow = self.flow
-        while passes_on(node) or is_a(node, MULTIPLES):
-            operands = [operand for operand in flow.operands(node) if operand is not None]
-            if len(operands) != 1 or operands[0] not in nodes:
-                break
-            node = operands[0]
-        if is_norm(node) or is_a(node, ("TanhBackward", "ErfBackward")):
-            return True
-        operands = [operand for operand in flow.operands(node) if operand in nodes]
-        if not is_a(node, ("MulBackward", "DivBackward")) or len(operands) < 2:
-            return False
-        return any(self._leads_to_root(operand, nodes) for operand in operands)
-
-    def is_written_out(self, node: Node) -> bool:
-        """Whether a node is the result of a norm that is no single operation."""
-        return not is_norm(node) and self.ends_at(node, self.flow.active)
-
-    def _leads_to_root(self, node: Node, nodes: Collection[Node]) -> bool:
-        """Whether a short way back, through sizes of one number a token, ends in a norm's root."""
-        while node in nodes and (shape_of(node)[-1:] == (1,) or passes_on(node)):
-            if is_norm(node):
-                return True
-            operands = [operand for operand in self.flow.operands(node) if operand in nodes]
-            if len(operands) != 1:
-                return False
-            node = operands[0]
-        return False
-
-    def is_part_at(self, active: Node, user: Node) -> bool:
-        """Whether a parameter that multiplies a value belongs to a norm: it is its gain, or the scale inside it."""
-        inner = ("TanhBackward", "ErfBackward")
-        nearby = self.flow.users(user)
-        nearby += [further for node in nearby if is_a(node, ADDS) for further in self.flow.users(node)]
-        is_in_function = any(is_a(node, inner) for node in nearby)
-        return self.ends_at(active, self.flow.active) or is_in_function or self._is_before_root(user)
-
-    def _is_before_root(self, gained: Node) -> bool:
-        """Whether what has its gain is divided by a norm's root that knows nothing of the gain: w * x * rsqrt(...)."""
-        flow = self.flow
-        return any(
-            is_a(user, ("MulBackward", "DivBackward"))
-            and self.ends_at(user, flow.active)
-            and flow.between(gained, user) == {gained, user}
-            for user in flow.users(gained)
-        )
-
-    def is_gained(self, node: Node) -> bool:
-        """Whether a node is the result of a norm, behind its gain."""
-        operands = [operand for operand in self.flow.operands(node) if operand in self.flow.active]
-        if is_a(node, ("MulBackward",)) and len(operands) == 1:
-            return self.ends_at(operands[0], self.flow.active)
-        return self.ends_at(node, self.flow.active)
 
 
 Use = tuple[Node, Edge | None]
@@ -238,7 +101,7 @@ class Branch:
             self.facts["input_growth"] = self.flow.growth(self.start, edge, self.inside | {self.start})
         weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
         elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
-        weights = _merged(_gates_completed(weights), elsewhere)
+        weights = merged(gates_completed(weights), elsewhere)
         self._tell_of_rows(weights)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
@@ -539,7 +402,7 @@ class Branch:
         gradient = self.flow.on_parameter(matrix, vector)
         if gradient is None:
             return None
-        touched = _rows(gradient, dims).any(1)
+        touched = rows_of(gradient, dims).any(1)
         if not touched.any() and vector.shape[-1] == len(touched):
             touched = vector.flatten(0, -2).any(0)
         return None if touched.all() or not touched.any() else touched.nonzero().flatten()
@@ -616,45 +479,3 @@ def _match(given: Tensor, after: Tensor) -> tuple[str | None, float] | None:
     errors = [(name, (function(x) - y).abs().max().item()) for name, function in _ACTIVATIONS]
     name, error = min(errors, key=lambda pair: pair[1])
     return (name, error) if limit > 0 and error <= limit else None
-
-
-def _gates_completed(weights: Sequence[Weight]) -> list[Weight]:
-    """With all features of a fused gate that what it multiplies does not have: those whose activation is 0 for every
-    token of the pass send nothing back."""
-    others = {w.name: w.features for w in weights if w.role == "fc3" and w.features is not None}
-    completed = []
-    for weight in weights:
-        if weight.role == "fc1" and weight.name in others and weight.parameter.ndim == 2:
-            is_gate = torch.ones(weight.parameter.shape[weight.output_dim], dtype=torch.bool)
-            is_gate[others[weight.name].cpu()] = False
-            features = is_gate.nonzero().flatten().to(weight.parameter.device)
-            completed.append(replace(weight, features=features))
-        else:
-            completed.append(weight)
-    return completed
-
-
-def _merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:
-    """With the experts of one parameter as one weight for each role.
-
-    An expert to which no token went has the features of the others, unless the parameter is used elsewhere: then it is
-    one of several layers.
-    """
-    stacks: dict[str, list[Weight]] = {}
-    for weight in weights:
-        if weight.parameter.ndim > 2 and len(weight.output_dims) == 2:
-            stacks.setdefault(weight.name, []).append(weight)
-    merged = [weight for weight in weights if weight.name not in stacks]
-    for own in stacks.values():
-        outer, inner = (own[0].parameter.shape[dim] for dim in own[0].output_dims)
-        by_role: dict[str, Tensor] = {}
-        for weight in own:
-            mask = by_role.setdefault(weight.role, torch.zeros(outer, inner, dtype=torch.bool))
-            mask.view(-1)[slice(None) if weight.features is None else weight.features.cpu()] = True
-        is_used = torch.stack([mask.any(1) for mask in by_role.values()]).any(0)
-        for role, mask in by_role.items():
-            if own[0].name not in elsewhere:
-                mask[~is_used] = mask[is_used].any(0)
-            features = None if mask.all() else mask.flatten().nonzero().flatten().to(own[0].parameter.device)
-            merged.append(replace(next(w for w in own if w.role == role), features=features))
-    return merged
