@@ -27,7 +27,9 @@ from depthlaw.auditing.graph import (
     Flow,
     Node,
     is_a,
+    is_function,
     is_norm,
+    kind_of,
     passes_on,
     shape_of,
 )
@@ -49,6 +51,8 @@ _ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
     (None, torch.sigmoid),
 )
 """Activations by name; those without one are known, and are none that the laws have."""
+_SMALL_FACTOR = 0.1
+"""Beside the largest: what a product is not divided by, whose rounding would count."""
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
@@ -92,6 +96,10 @@ class Branch:
             kind, by_role = "ffn", self._ffn()
             if "fc1" not in by_role or any(node in self.flow.products for node in self.inside):
                 kind, by_role = "other", {"out": [(node, None) for node in self.outs]}
+                self.facts["found"] = self._made_of()
+            elif self._mixes_tokens():
+                kind, by_role = "other", {"out": [(node, None) for node in self.outs]}
+                self.facts["found"] = "tokens are mixed, and by no attention"
         first = next((uses[0][0] for role in ("q", "fc1", "k", "v") if (uses := by_role.get(role))), None)
         entry = first or next((n for n in self.flow.sorted(self.inside) if n in self.flow.matrices), None)
         if entry is not None:
@@ -108,6 +116,32 @@ class Branch:
         norms = self._norms(by_role, entry)
         prefix = "cross_" if kind == "cross" else ""
         return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts, self.unread)
+
+    def _made_of(self) -> str:
+        """What stands in the place of an attention or an FFN, in words."""
+        names = [self.flow.matrices[node] for node in self.outs]
+        if not names:
+            operations = [node for node in self.flow.sorted(self.inside) if not passes_on(node)]
+            last = kind_of(operations[-1]).removesuffix("Backward0").removesuffix("Backward") if operations else "none"
+            return f"no product of a matrix with data is what writes to the stream, and its last operation is {last}"
+        if any(node in self.flow.products for node in self.inside):
+            return f"{names[0]} writes to the stream, and before it stands a product of two values without a softmax"
+        return f"{names[0]} writes to the stream, and no matrix stands before it in the branch"
+
+    def _mixes_tokens(self) -> bool:
+        """Whether the last token of what the branch gives is made of several tokens of the stream."""
+        shape = shape_of(*self.head)
+        stream = shape_of(self.start)
+        if len(stream) < 3 or shape[-1] != stream[-1] or math.prod(shape) != math.prod(stream):
+            return False
+        vector = _one_entry(shape, -1, self._random(*self.head))
+        try:
+            part = self.flow.back(self.head, vector, [self.start], self.inside | {self.start}).get(self.start)
+        except RuntimeError:  # what an operation was given has been changed in place since
+            return False
+        if part is None or not part.isfinite().all():
+            return False
+        return int(part.reshape(-1, stream[-1]).any(-1).sum()) > 1
 
     def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
         """Say which matrices have output features without a role."""
@@ -301,19 +335,22 @@ class Branch:
             inner = [node for node in self._matrices_of(edge) if node in self.inside]
             if not inner:
                 continue
-            gate = self._gate(edge, inner)
+            product, gate = self._gate(edge, inner) or (None, None)
+            of_product = None
             if gate is None:
                 by_role["fc1"] += [(node, None) for node in inner]
             else:
+                of_product, is_turned = self._activation_in(product, gate) if is_function(product) else (None, False)
+                gate = gate[::-1] if is_turned else gate
                 for role, part in zip(("fc1", "fc3"), gate, strict=True):
                     nodes = [node for node in self._matrices_of(part) if node in inner]
                     by_role[role] += [(node, part if len(inner) == 1 else None) for node in nodes]
                 edge = gate[0]
-            self.facts.setdefault("activation", self._activation(edge, inner, is_gated=gate is not None))
+            self.facts.setdefault("activation", of_product or self._activation(edge, inner, is_gated=gate is not None))
         return {role: uses for role, uses in by_role.items() if uses}
 
-    def _gate(self, edge: Edge, inner: Sequence[Node]) -> tuple[Edge, Edge] | None:
-        """Of a gated FFN, the gate and what it multiplies; None of a plain one.
+    def _gate(self, edge: Edge, inner: Sequence[Node]) -> tuple[Node, tuple[Edge, Edge]] | None:
+        """Of a gated FFN, the product, and of that the gate and what it multiplies; None of a plain one.
 
         They are the factors of a product entry by entry that have no feature of the inner matrices in common.
         """
@@ -328,9 +365,23 @@ class Branch:
                 first, second = ({use for one in inner for use in self._features(part, one)} for part in data)
                 if first and second and not first & second:
                     is_first = bool(self._curves(data[0], inner)) or not self._curves(data[1], inner)
-                    return (data[0], data[1]) if is_first else (data[1], data[0])
+                    return node, ((data[0], data[1]) if is_first else (data[1], data[0]))
             waiting += data
         return None
+
+    def _activation_in(self, product: Node, gate: tuple[Edge, Edge]) -> tuple[str | None, bool]:
+        """The activation that a product which is a function of somebody's own takes of one of its factors; and whether
+        that is the second factor."""
+        value = self.flow.value((product, 0))
+        factors = [self.flow.value(edge) for edge in gate]
+        for place, (own, other) in enumerate((factors, factors[::-1])):
+            if value is None or own is None or other is None or not value.shape == own.shape == other.shape:
+                continue
+            is_large = other.abs() > _SMALL_FACTOR * other.abs().max()
+            match = _match(own[is_large], value[is_large] / other[is_large]) if is_large.any() else None
+            if match is not None and (name := _GATED.get(match[0] or "")):
+                return name, place == 1
+        return None, False
 
     def _features(self, edge: Edge, matrix: Node) -> set[tuple[Node, int]]:
         """Features of a matrix's output that a value depends on."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -21,15 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from depthlaw.auditing.branch import Branch, Part
+from depthlaw.auditing.functions import name_functions
 from depthlaw.auditing.graph import (
     ADDS,
     CONVOLUTION,
     Flow,
     Node,
+    NoDerivativeError,
     Values,
     is_a,
     node_of,
     shape_of,
+    tensors_in,
 )
 from depthlaw.auditing.inputs import Inputs, first_output
 from depthlaw.auditing.norms import Norms
@@ -84,6 +88,13 @@ class Built:
     def weights(self) -> list[Weight]:
         return [weight for sublayer in self.sublayers for weight in sublayer.weights]
 
+    def called(self, sub: Sublayer) -> str:
+        """The part of the module that a sublayer is, by what its matrices' names have in common; empty where that is
+        nothing."""
+        parts = [weight.name.split(".")[:-1] for weight in sub.weights]
+        alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
+        return ".".join(own[0] for own in alike)
+
     @property
     def shared(self) -> list[str]:
         """Names of matrices that several sublayers use."""
@@ -130,7 +141,11 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
 
     ValueError, in one line, where it has no residual stream, or one whose last dimension is not the width.
     """
-    return _Look(module, inputs).built()
+    reader = _Look(module, inputs)
+    try:
+        return reader.built()
+    except NoDerivativeError as error:
+        raise ValueError(reader.without_derivative(error)) from error
 
 
 class _Look:
@@ -145,7 +160,9 @@ class _Look:
             name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
             for name, tensor in inputs.data.items()
         }
-        with _as_it_was(module), torch.enable_grad(), Values() as values:
+        self.made: dict[Node, str] = {}
+        """By what a part of the module gave, the innermost part."""
+        with _as_it_was(module), self._parts_kept(), torch.enable_grad(), Values() as values:
             module.eval()
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
@@ -161,9 +178,51 @@ class _Look:
                 f"({', '.join(inputs.data)}) by what autograd sees"
             )
 
+    @contextmanager
+    def _parts_kept(self) -> Iterator[None]:
+        """Keep which part of the module made what: it gave it, or it handed it to a part of its own."""
+        running: list[str] = [""]
+
+        def keep(values: Any) -> None:
+            for tensor in tensors_in(values):
+                if tensor.grad_fn is not None:
+                    self.made.setdefault(tensor.grad_fn, running[-1])
+
+        def enter(name: str, _: nn.Module, given: Any) -> None:
+            keep(given)
+            running.append(name)
+
+        def leave(_: nn.Module, __: Any, answer: Any) -> None:
+            keep(answer)
+            running.pop()
+
+        hooks = [
+            hook
+            for name, part in self.module.named_modules()
+            if name
+            for hook in (part.register_forward_pre_hook(partial(enter, name)), part.register_forward_hook(leave))
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def without_derivative(self, error: NoDerivativeError) -> str:
+        """In words, of which part of the module a function has none."""
+        near = [error.node] if error.node in self.made else self.flow.next(error.node, self.made.__contains__)
+        name = self.made[near[0]] if near else ""
+        part = f"{name} ({type(self.module.get_submodule(name)).__name__})" if name else type(self.module).__name__
+        return (
+            f"the audit cannot read {part}: a derivative was looked for, as of each function between the input and the "
+            f"output, and found was that the backward pass of {error.node.name().removesuffix('Backward')} fails, "
+            f"{error.reason}"
+        )
+
     # ------------------------------------------------------------ the whole
 
     def built(self) -> Built:
+        name_functions(self.flow)
         sides: dict[str, list[Sublayer]] = {}
         final: dict[str, bool] = {}
         for side, starts, ends, nodes in self._sides():

@@ -24,7 +24,8 @@ class Sublayer:
     attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. input_growth:
     by how many percent that grows where the stream grows by one, 0 behind a norm and 1 without any; output_growth: the
     same of the stream behind a post norm and the sum before it. second_moment: E x^2 of the stream before it; that of
-    the sum: end_moment. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
+    the sum: end_moment. branch_rms: of b F(x). found: of one that is
+    neither attention nor FFN, what it is, in words. start, end: the stream before it and the sum behind it.
     """
 
     side: str
@@ -50,6 +51,7 @@ class Sublayer:
     branch_rms: float = math.nan
     layer: int = 0
     residual_parameter: str | None = None
+    found: str = ""
     start: Any = field(default=None, repr=False, compare=False)
     end: Any = field(default=None, repr=False, compare=False)
 
