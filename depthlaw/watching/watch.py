@@ -31,7 +31,7 @@ from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.watching.probe import Found, Probe, is_sharded
-from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer
+from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
 
 _LOG = logging.getLogger("depthlaw")
@@ -236,17 +236,12 @@ class Watch:
 
     def _refer(self, path: str | Path) -> None:
         """A reference that does not fit is told, and left out."""
+        header = self._header()
         try:
             run = Run.read(path)
+            check_architecture(run, header, "this model")
         except (OSError, ValueError) as error:
             _LOG.warning("depthlaw: the watch goes on without its reference: %s", _line(error))
-            return
-        header = self._header()
-        if run.header.roles.keys() != header.roles.keys():
-            apart = ", ".join(sorted(run.header.roles.keys() ^ header.roles.keys()))
-            _LOG.warning(
-                "depthlaw: the watch goes on without its reference: %s is of another architecture (%s)", path, apart
-            )
             return
         if run.header.probe_sha256 != header.probe_sha256:
             _LOG.warning("depthlaw: the reference %s was watched on another probe, so that ratios mean less", path)
