@@ -65,10 +65,9 @@ class Beside:
 
     @property
     def courses(self) -> list[str]:
-        """Of each pair: the middle of it and of both beside it says so, that no single look cuts a part in two."""
-        times = [pair.times for pair in self.pairs]
-        middles = [median(times[at - 1 : at + 2]) if 0 < at < len(times) - 1 else own for at, own in enumerate(times)]
-        return ["further" if one > ALIKE else "less" if one < 1 / ALIKE else "alike" for one in middles]
+        """Of each pair, smoothed, so that no single look cuts a part in two."""
+        times = smooth([pair.times for pair in self.pairs])
+        return ["further" if one > ALIKE else "less" if one < 1 / ALIKE else "alike" for one in times]
 
     @property
     def parts(self) -> list[Part]:
@@ -231,26 +230,40 @@ def _losses(run: Run, name: str, by: By) -> dict[int, float]:
 
 
 def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
-    known = [(place_of(look, by), change) for look in first.looks if (change := change_of(look, role))]
+    places = {place_of(look, by) for look in first.looks}
     pairs = []
     for look in second.looks:
         at, own = place_of(look, by), change_of(look, role)
-        other = _between(known, at)
+        other = change_at(first, role, at, by)
         if own is not None and other is not None:
-            pairs.append(Pair(at=at, first=other, second=own, is_between=at not in dict(known)))
+            pairs.append(Pair(at=at, first=other, second=own, is_between=at not in places))
     return Beside(role=role, share=(share_of(first, role), share_of(second, role)), pairs=pairs)
 
 
-def _between(known: Sequence[tuple[int, float]], at: int) -> float | None:
-    places = [place for place, _ in known]
-    index = bisect_left(places, at)
-    if index == len(known) or (index == 0 and places[0] != at):
+def change_at(run: Run, role: str, at: int, by: By = "steps") -> float | None:
+    """What a step at that place moved; between two looks the line through them, the change being logarithmic."""
+    known = [(place_of(look, by), change) for look in run.looks if (change := change_of(look, role))]
+    index = bisect_left(known, (at, 0.0))
+    if index == len(known) or (index == 0 and known[0][0] != at):
         return None
-    (end, high) = known[index]
+    end, high = known[index]
     if end == at:
         return high
     start, low = known[index - 1]
     return math.exp(math.log(low) + (at - start) / (end - start) * math.log(high / low))
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Of each the middle of it and of both beside it, that no single one counts; the first and the last as they
+    are."""
+    return [median(values[at - 1 : at + 2]) if 0 < at < len(values) - 1 else own for at, own in enumerate(values)]
+
+
+def learnt_limit(run: Run, role: str) -> float:
+    """Up to how many times as far as in a run, at the same step, nobody needs to be told: twice, and more of a role
+    whose steps are uneven in the run itself, by as much as one of them stands out."""
+    changes = [change for look in run.looks if (change := change_of(look, role))]
+    return 2 * max((own / usual for own, usual in zip(changes, smooth(changes), strict=True)), default=1.0)
 
 
 def _mean(pairs: Sequence[Pair]) -> float:

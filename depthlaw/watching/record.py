@@ -42,7 +42,8 @@ class Header(_Line):
     @property
     def layers(self) -> str:
         """In words, such as "12 layers"."""
-        return f"{' + '.join(map(str, self.num_layers.values()))} layer{'' if sum(self.num_layers.values()) == 1 else 's'}"
+        counts = self.num_layers.values()
+        return f"{' + '.join(map(str, counts))} layer{'' if sum(counts) == 1 else 's'}"
 
 
 class Role(_Line):
@@ -118,10 +119,6 @@ class Run(_Line):
                 raise ValueError(f"{path}, line {number}: {_first(error)}") from None
             looks[look.step] = look
         return cls(path=str(path), header=header, looks=[looks[step] for step in sorted(looks)])
-
-    def at(self, step: int) -> Look | None:
-        """The look at a step."""
-        return next((look for look in self.looks if look.step == step), None)
 
 
 def check_architecture(run: Run, header: Header, what: str) -> None:
