@@ -8,24 +8,30 @@ by the kernel rung, role by role, for the user's own block, and so is what else 
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from depthlaw.advice.code import code
 from depthlaw.advice.remedies import TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, factors_of, matters_of
+from depthlaw.advice.text import line, show
 from depthlaw.network.network import Network, sublayers_of
+from depthlaw.system.page import Page
 from depthlaw.theory.schemes import scheme as scheme_named
 
 if TYPE_CHECKING:
     from depthlaw.sims.stats import Estimate
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Advice:
-    """How the update of a model grows from one depth to another, and the remedies: what ``advise`` answers.
+    """How the update of a model grows from one depth to another, and the remedies: what ``advise`` answers. ``print``
+    of it prints what the command prints.
 
     shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
     role and of "update", as it is: the update at the deeper over that at the shallower, its exponent in the depth, and
@@ -41,6 +47,20 @@ class Advice:
     matters: Sequence[str]
     remedies: Sequence[Remedy]
     remarks: Sequence[str]
+
+    def __repr__(self) -> str:
+        return f"<Advice: {line(self)}>"
+
+    def __str__(self) -> str:
+        """The page that the command prints."""
+        with (page := Page(Console(file=io.StringIO()))).console.capture() as printed:
+            show(page, [self])
+        return printed.get()
+
+    @property
+    def name(self) -> str:
+        """Of the model that was asked about."""
+        return self.deep.scheme.name
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -38,6 +38,8 @@ REPLICATES = 1
 """Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
 most of their error is gone from the ratio of two updates: a test holds it against the whole prediction."""
 _DERIVED = "derived for"
+_VANISHED = 1e-3
+"""The factor of a role of whose update nothing is left that a learning rate could bring back."""
 
 
 def layers_text(network: Network) -> str:
@@ -190,12 +192,12 @@ class TwoDepths:
             "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
         )
         factors, matters = factors_of(self.first, last), matters_of(self.first, last)
-        # A role that hardly counts and goes the other way, as behind a cross-attention whose tokens become alike, is
-        # left: its rate would be beyond all bounds.
+        # A role that vanishes, or that hardly counts and goes the other way, as behind a cross-attention whose tokens
+        # become alike, is left: its rate would be beyond all bounds.
         rates = {
             role: 1 / x
             for role, x in factors.items()
-            if role != "update" and 0 < x < math.inf and _moves(x)
+            if role != "update" and _VANISHED < x < math.inf and _moves(x)
             if role in matters or (x > 1) == (factors["update"] > 1)
         }
         if any(role in rates for role in matters):
