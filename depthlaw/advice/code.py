@@ -179,8 +179,6 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
 
 
 # muon, rest = param_groups(model, lr=...)
-# {{ 'torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(rest)' if is_mixed
-     else "torch.optim.Muon(muon), and an optimizer of your choice for the rest, which has no matrices" }}
 %% else
 %% if has_eps
         group["eps"] = eps * small
@@ -189,8 +187,8 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
     return listed
 
 
-# optimizer: {{ optimizer }}(param_groups(model, lr=...))
 %% endif
+# {{ usage }}
 '''
 
 
@@ -256,9 +254,19 @@ def code(
         is_muon=is_muon,
         kind_names=_tuple(kind),
         kind=_tuple(kind.values()),
-        optimizer=f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer,
+        usage=usage(optimizer),
     )
     return text.splitlines()
+
+
+def usage(optimizer: str) -> str:
+    """What the groups are for."""
+    if optimizer == "muon+adamw":
+        return 'torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(rest)'
+    if optimizer == "muon":
+        return "torch.optim.Muon(muon), and an optimizer of your choice for the rest, which has no matrices"
+    named = f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer
+    return f"optimizer: {named}(param_groups(model, lr=...))"
 
 
 _TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, autoescape=False).from_string(_CODE)

@@ -22,6 +22,7 @@ from depthlaw.advice.laws import (
     unscaled,
     with_sublayers,
 )
+from depthlaw.advice.own import OwnNetwork
 from depthlaw.advice.records import record_of
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Outlook, Remedy, away, branches_of, factors_of, matters_of
 from depthlaw.network.lower import COUPLED
@@ -64,7 +65,9 @@ class TwoDepths:
             for network in (shallow, deep)
             for layers in [network.num_layers or [max(1, network.depth // 2)] * 2]
         )
-        if deep.recipe is not None:
+        if isinstance(deep, OwnNetwork) and isinstance(shallow, OwnNetwork):
+            self.kept = deep.with_numbers_of(shallow)
+        elif deep.recipe is not None:
             first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
             self.kept = replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
         elif deep.num_layers is None:
@@ -238,7 +241,7 @@ class TwoDepths:
     def _at_both(self, name: str, note: str, laws: Laws) -> Remedy:
         """The law's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
         networks = (self.shallow, self.deep)
-        if self.deep.recipe is None:
+        if self.deep.recipe is None and not isinstance(self.deep, OwnNetwork):
             plain = [unscaled(network).config(self.optimizer) for network in networks]
         else:
             plain = [self.tuned, self.kept]
