@@ -47,7 +47,7 @@ from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_n
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale, save
 from depthlaw.paper_checks.pages.large_models import large_models
-from depthlaw.paper_checks.pages.markdown import bracket, caption, section, table
+from depthlaw.paper_checks.pages.markdown import bracket, caption, section
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
 from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair, cases
@@ -242,7 +242,7 @@ def page(records: Records) -> str:
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
         own_row(own, images("training-own-row")),
-        best_rates(best, records[BEST_WIDE], images("training-best-rates")),
+        best_rates(best, records[BEST_WIDE], images("training-best-losses", "training-best-rates")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -646,16 +646,17 @@ def _wide_in_short(wide: Record) -> dict[str, Any] | None:
     }
 
 
-def best_table(record: Record, wide: Record) -> str:
-    """The result as the README has it: Markdown, a row for each scheme."""
-    records = (record, wide) if _founds(wide) else (record,)
-    rows, widths = [], [f"{one.experiment.arms[0].trial.d_model} wide" for one in records]
-    for several in zip(*map(_founds, records), strict=True):
-        scheme = several[0].scheme
-        cells = [found.measured for found in several] + [found.loss_change for found in several]
-        rows.append([f"`{scheme.removeprefix(OF_RECIPE)}`", f"{predicted(scheme):.2f}", *map(in_words, cells)])
-    heads = ["block", "slope predicted", *(f"measured, {width}" for width in widths)]
-    return table([*heads, *(f"loss, {width}" for width in widths)], rows)
+def losses_in_words(record: Record) -> str:
+    """The picture of losses for who cannot see it, and for the README."""
+    ends = [[fmean(found.losses[layers]) for layers in (BEST_LAYERS[0], BEST_LAYERS[-1])] for found in _founds(record)]
+    said = [
+        f"{found.scheme.removeprefix(OF_RECIPE)} {first:.2f} and {last:.2f}"
+        for found, (first, last) in zip(_founds(record), ends, strict=True)
+    ]
+    return (
+        "Held-out loss against the learning rate, a curve for each depth, a panel for each block. At the best rate, in "
+        f"nats, at {BEST_LAYERS[0]} and {BEST_LAYERS[-1]} layers: {', '.join(said)}."
+    )
 
 
 def _excess(founds: Sequence[Found]) -> dict[str, Any]:
@@ -699,6 +700,19 @@ Row = Sequence[float | None]
 """A number for each x, None where there is none."""
 
 
+_IN_FILE: Mapping[str, Mapping[str, str]] = {
+    "best-losses": {
+        "heading": f"Loss after a short training, by learning rate, of {BEST_LAYERS[0]} to {BEST_LAYERS[-1]} layers",
+        "note": "Lines: means over seeds. Dots: the best learning rate of each seed, and its loss there.",
+    },
+    "best-rates": {
+        "heading": "The best learning rate by depth",
+        "note": "Points: means over seeds, with 95 % intervals; faint: each seed. Dashed: one over the update.",
+    },
+}
+"""What stands above and below the panels in a figure's file, where the file is shown alone."""
+
+
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
     rates, warm, deep, own, best = (records[name] for name in NAMES)
@@ -710,13 +724,15 @@ def drawings(records: Records) -> dict[str, Drawing]:
         ("thousand", _thousand_panels(deep), "training loss by depth", 3, 310, 280, "own"),
         ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
         ("own-row", _own_row_panels(own), "largest stable rate by optimizer and row", 3, 310, 280, "slopes"),
-        ("best-rates", _best_panels(best), "loss by learning rate and depth, and the best rate", 3, 310, 250, "own"),
+        ("best-losses", _best_losses(best), "held-out loss by learning rate and depth", 3, 310, 250, "shared"),
+        ("best-rates", _best_by_depths(best), "the best learning rate by depth", 3, 310, 250, "shared"),
     )
     made = {}
     for name, panels, title, columns, width, height, scale in rows:
         made[f"training-{name}"] = Drawing(
             panels=panels,
             title=title,
+            **_IN_FILE.get(name, {}),
             caption=caption(f"training_{name.replace('-', '_')}", layers=MIDDLE, rate=RATE, factor=FACTOR),
             columns=columns,
             width=width,
@@ -949,12 +965,12 @@ _BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2
 _BEST_RANGE = (2.0**-10.5, 2.0**-1.5)
 
 
-def _best_panels(record: Record) -> list[Panel]:
-    """A panel for each scheme with its curves, then one for each with its best rate by depth."""
+def _best_losses(record: Record) -> list[Panel]:
+    """A panel for each scheme with its curves."""
     founds = _founds(record)
     guess = max((result.guess for result in record.book.values()), default=0.0)
     least = min((loss for found in founds for losses in found.losses.values() for loss in losses), default=0.0)
-    curves = [
+    return [
         Panel(
             title=found.scheme.removeprefix(OF_RECIPE),
             x="learning rate",
@@ -966,7 +982,10 @@ def _best_panels(record: Record) -> list[Panel]:
         )
         for found in founds
     ]
-    return curves + [_best_by_depth(found) for found in founds]
+
+
+def _best_by_depths(record: Record) -> list[Panel]:
+    return [_best_by_depth(found) for found in _founds(record)]
 
 
 def _best_curves(found: Found, num_layers: int) -> list[Curve]:

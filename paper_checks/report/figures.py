@@ -49,7 +49,7 @@ OF_EXPERIMENT = {
     "warmup": ("training-warmup",),
     "thousand-layers": ("training-thousand", "training-updates"),
     "own-row": ("training-own-row",),
-    "best-rates": ("training-best-rates",),
+    "best-rates": ("training-best-losses", "training-best-rates"),
 }
 """Files of figures/, the most telling one first."""
 

@@ -224,9 +224,10 @@ def test_the_page_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
         text = training.best_rates(record, made_runs.nothing_of(NAME, WIDE.name) if absent else wide, "")
         assert ("has not been run" in text) == absent
         assert ("and at width 64" in text) != absent
-    panels = training.drawings({**training.records(), NAME: record})["training-best-rates"].panels
-    assert len(panels) == 2 * len(SCHEMES)
-    (dashed,) = [curve for curve in panels[len(SCHEMES) + 1].curves if curve.line_style == "dashed"]
+    drawings = training.drawings({**training.records(), NAME: record})
+    losses, panels = (drawings[f"training-best-{what}"].panels for what in ("losses", "rates"))
+    assert len(losses) == len(panels) == len(SCHEMES)
+    (dashed,) = [curve for curve in panels[1].curves if curve.line_style == "dashed"]
     (first, last) = dashed.ends_at
     assert math.log2(last[1] / first[1]) / math.log2(last[0] / first[0]) == pytest.approx(predicted("gpt2"))
 
