@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from depthlaw.advice.code import code
-from depthlaw.advice.own import OwnNetwork, remarks_on
+from depthlaw.advice.own import OwnNetwork, warnings_of
 from depthlaw.advice.remedies import TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, factors_of, matters_of
 from depthlaw.advice.text import line, show
@@ -39,7 +39,7 @@ class Advice:
     shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
     role and of "update", as it is: the update at the deeper over that at the shallower, its exponent in the depth, and
     the role's share at the deeper. matters: roles whose share at either depth is at least ``MATTERS``. remedies: the
-    best one first. remarks: a line each."""
+    best one first. remarks: a line each; warnings: those that stand before everything else."""
 
     shallow: Network
     deep: Network
@@ -50,6 +50,7 @@ class Advice:
     matters: Sequence[str]
     remedies: Sequence[Remedy]
     remarks: Sequence[str]
+    warnings: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"<Advice: {line(self)}>"
@@ -81,7 +82,7 @@ class Advice:
             "to": self.deep.lengths,
             "as_it_is": as_it_is,
             "remedies": [self._remedy(remedy) for remedy in self.remedies],
-            "remarks": list(self.remarks),
+            "remarks": [*self.warnings, *self.remarks],
         }
 
     @property
@@ -286,8 +287,8 @@ def of_model(
         advance("comparing", place, len(layers))
         deep = networks[number]
         advice = compared(shallow, deep, optimizer)
-        first = remarks_on(shallow, deep, advice.factors["update"])
-        advices.append(replace(advice, remarks=[*first, *advice.remarks]))
+        warnings = tuple(warnings_of(shallow, deep, advice.factors["update"]))
+        advices.append(replace(advice, warnings=warnings))
     return advices
 
 

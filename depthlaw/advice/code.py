@@ -220,9 +220,7 @@ def code(
         changed = [text for text, now in zip(_assigned(tuned), assigned, strict=True) if text != now]
         of_tuned = ["it changes the tuned model, too: that one has this code, with RATES and EPS empty, and"]
         of_tuned += [line for text in changed for line in text.splitlines()]
-    without_eps = {"embedding", "head", *(BRANCH_ROLES if is_mixed else ())}
-    sizes = {role: size for role, size in eps.items() if size > 0 and role not in without_eps}
-    moved = {role: size for role, size in sizes.items() if abs(math.log(size)) > _NEAR}
+    moved = moved_eps(eps, optimizer)
     roles = {role for one in sublayers for role in config.roles(one.kind)}
     lines = []
     for role, parts in NAMES.items():
@@ -257,6 +255,13 @@ def code(
         usage=usage(optimizer),
     )
     return text.splitlines()
+
+
+def moved_eps(eps: Mapping[str, float], optimizer: str) -> dict[str, float]:
+    """Those epsilons that are worth to be changed, by role: of no embedding and no head, whose gradients are few."""
+    without = {"embedding", "head", *(BRANCH_ROLES if optimizer == "muon+adamw" else ())}
+    sizes = {role: size for role, size in eps.items() if size > 0 and role not in without}
+    return {role: size for role, size in sizes.items() if abs(math.log(size)) > _NEAR}
 
 
 def usage(optimizer: str) -> str:

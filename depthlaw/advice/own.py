@@ -135,7 +135,7 @@ def mean_ratio(first: Sequence[float], last: Sequence[float]) -> float:
     return ratio if abs(ratio - 1) > _ONE else 1.0
 
 
-def remarks_on(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:
+def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:
     """What the audit has to say before anything is changed. grown: the predicted growth of the update."""
     from depthlaw.auditing.look import pattern_of
     from depthlaw.sims.stats import estimate, ratio

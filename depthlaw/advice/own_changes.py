@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from depthlaw.advice.code import ADAPTIVE, DECOUPLED
+from depthlaw.advice.code import ADAPTIVE, DECOUPLED, moved_eps
 from depthlaw.advice.own import OwnNetwork, mean_ratio
 from depthlaw.advice.own_code import Row, Slice, own_code
 from depthlaw.advice.remedy import Remedy
@@ -33,11 +33,13 @@ _LAST = ("out", "cross_out", "fc2")
 class Changed:
     """What a remedy makes of a module that its own code has built.
 
-    rows: by parameter of the module that was read. slices: of fused matrices whose parts are scaled differently, the
+    rows: by parameter of the module that was read. folds: by side, what its last matrices are multiplied by in place of
+    a weight of the forward pass. slices: of fused matrices whose parts are scaled differently, the
     part and its factor. must_change: lines on a forward pass that has to have other weights; empty where it has not.
     """
 
     rows: Mapping[str, Row]
+    folds: Mapping[str, float]
     slices: Sequence[tuple[Weight, float]]
     must_change: Sequence[str]
 
@@ -48,7 +50,7 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
     degrees = optimizer_named(optimizer)
     power = 1 + float(degrees.gradient_degree) - float(degrees.parameter_degree)
     rates = {} if is_tuned else remedy.rates
-    eps = {} if is_tuned else remedy.eps
+    eps = {} if is_tuned else moved_eps(remedy.eps, optimizer)
     folds: dict[str, float] = {}
     scales: dict[tuple[str, str], float] = {}
     must_change: list[str] = []
@@ -105,7 +107,7 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
         rows[name] = Row(
             role, rates.get(role, 1.0) * fold**power, eps.get(role, 1.0) / fold, fold * vectors.get(name, 1.0), False
         )
-    return Changed(rows, slices, must_change)
+    return Changed(rows, folds, slices, must_change)
 
 
 def _is_beside(bias: str, matrix: str) -> bool:
@@ -165,6 +167,11 @@ def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer
     """Python to paste. ValueError, in one line, where a part of a parameter cannot be named in it."""
     changed = changed_by(remedy, deep, optimizer)
     remarks = list(changed.must_change)
+    if changed.folds:
+        remarks.append(
+            "the forward pass stays as it is: the branch weight stands in the initial values and learning rates"
+        )
+        remarks.append("of the last matrix of each branch, with which the model is the same and each step, too")
     if not remedy.keeps_tuned:
         tuned = changed_by(remedy, shallow, optimizer, is_tuned=True)
         remarks += tuned.must_change

@@ -86,7 +86,7 @@ def initialise(model):
             numbers = torch.tensor(numbers, device=parameter.device)
             parameter.index_copy_(dim, numbers, parameter.index_select(dim, numbers) * scale)
 %% endif
-
+{{ "" }}
 
 def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" if decays }}):
     """Groups for torch.optim, with every parameter that is trained. lr and the rest: those of the tuned model."""

@@ -68,6 +68,8 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
         page.say(f"Change nothing{at}: each kind of parameter that matters moves as far as before, {_WITHIN}.", "bold")
     if other is not None:
         page.say(f"Or this: {_way(other)} {known_of(other)[0].upper()}{known_of(other)[1:]}.", "bold")
+    for warning in last.warnings:
+        page.say(f"Mind: {warning}.", "bold yellow")
     page.show(_table(advices))
     if has_why:
         _show_why(page, advices)
@@ -244,7 +246,7 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
     records = {r.record["scheme"]: known_of(r) for r in last.remedies if r.record is not None and r.changes}
     for text in records.values():
-        page.say(f"{text}.", "dim")
+        page.say(f"{text[0].upper()}{text[1:]}.", "dim")
     for remark in last.remarks[:-1]:  # the last one stands below everything
         page.say(f"{remark[0].upper()}{remark[1:]}.", "dim")
 

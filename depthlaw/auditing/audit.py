@@ -280,8 +280,9 @@ def audit(
     the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what
     it is called with; left out, they are guessed. num_seeds: models of each depth. measures: whether the update is
     measured and predicted, too. far: numbers of layers at which the effect of faults is predicted, ``FAR`` if left
-    out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: the workers that measure depths and seeds side by side; here one model of each depth is built, to be
-    read. advance: told what is being done, how much of it, and of how much. ValueError, in one line, for what cannot be
+    out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: the workers
+    that measure depths and seeds side by side; here one model of each depth is built, to be read. advance: told what is
+    being done, how much of it, and of how much. ValueError, in one line, for what cannot be
     audited.
 
     >>> from torch import nn
