@@ -297,7 +297,7 @@ def test_faults_and_what_is_not_read_are_said() -> None:
         return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
 
     (advice,) = of_model(copies, 2, [8], "adamw")
-    assert any("the audit finds" in remark and "copies" in remark for remark in advice.remarks)
+    assert any("the audit finds" in warning and "copies" in warning for warning in advice.warnings)
     assert "the audit finds" in " ".join(str(advice).split())
 
 
