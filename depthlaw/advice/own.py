@@ -86,7 +86,7 @@ class OwnNetwork(Network):
         for (side, mine), (_, theirs) in zip(self.numbers.sides, shallow.numbers.sides, strict=True):
             counts = shallow.read.counts[side], self.read.counts[side]
             factors = {
-                role: (counts[0] / counts[1]) ** (law.power or 0.0)
+                role: (counts[0] / counts[1]) ** law.simple_powers[0]
                 for (of_side, role), law in self.audit.findings.laws.items()
                 if of_side == side and law.has_power
             }
@@ -157,6 +157,14 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
             )
     others = [name for name, role in built.others.items() if role == "other" and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
+    if any(weight.expert or weight.parameter.ndim > 2 for weight in built.weights):
+        named = f" ({', '.join(inside)})" if inside else ""
+        yield (
+            "this is a mixture of experts, which is predicted as if each token ran through all of them: the router"
+            f"{named}, which experts it chooses and how it weighs them are not in the prediction, and it keeps its "
+            "learning rate"
+        )
+        inside = []
     if inside or built.unread:
-        what = "; ".join(dict.fromkeys([*built.unread, *inside]))
+        what = "; ".join([*dict.fromkeys(built.unread), *inside])
         yield f"not in the prediction, and left at the tuned learning rate: {what}"

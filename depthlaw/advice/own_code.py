@@ -51,16 +51,7 @@ PARAMETERS = {
     "{{ name }}": {{ cells }},
 %% endfor
 }
-
-%% if slices
-# parts of fused parameters whose initial values are multiplied, too: the dimension, its numbers, the factor
-PARTS = {
-%% for line in slices
-    {{ line }},
-%% endfor
-}
-
-%% endif
+{{ parts }}
 
 def find(table, name):
     """What a table says of a parameter; None where it does not know it."""
@@ -125,6 +116,9 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
 %% endif
 # {{ usage }}
 '''
+_PARTS = """
+# parts of fused parameters whose initial values are multiplied, too: the dimension, its numbers, the factor
+PARTS = {"""
 _TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, autoescape=False).from_string(_CODE)
 
 
@@ -144,12 +138,14 @@ def own_code(
     by_name: dict[str, list[str]] = {}
     for one in slices:
         by_name.setdefault(one.name, []).append(f"({one.dim}, {_numbers(one.rows)}, {one.scale:.6g})")
+    lines = [f'    "{name}": [{", ".join(parts)}],' for name, parts in by_name.items()]
     text = _TEMPLATE.render(
         title=title,
         remarks=remarks,
         eps_text=", its epsilon" if has_eps else "",
         rows=[(name, cells(row)) for name, row in rows.items()],
-        slices=[f'"{name}": [{", ".join(parts)}]' for name, parts in by_name.items()],
+        slices=bool(slices),
+        parts="\n".join([_PARTS, *lines, "}\n"]) if slices else "",
         has_eps=has_eps,
         decays=decays,
         has_muon=has_muon,

@@ -301,6 +301,14 @@ def test_faults_and_what_is_not_read_are_said() -> None:
     assert "the audit finds" in " ".join(str(advice).split())
 
 
+def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> None:
+    (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
+    (warning,) = (one for one in advice.warnings if "mixture of experts" in one)
+    assert "router (layers.*.mlp.gate.weight)" in warning and "not in the prediction" in warning
+    names = pasted(advice.code(advice.named("learning-rate")))
+    assert names["find"](names["PARAMETERS"], "layers.1.mlp.gate.weight")[:2] == ("other", 1)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
