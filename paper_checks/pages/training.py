@@ -132,8 +132,9 @@ class Record:
 
     def missing(self) -> dict[str, int]:
         """By arm, how many seeds of the plan it lacks."""
-        wanted = {name: range(self.experiment.num_seeds(runs.arm, self.book)) for name, runs in self.runs.items()}
-        return {name: lacks for name, runs in self.runs.items() if (lacks := len(set(wanted[name]) - set(runs.seeds)))}
+        wanted = self.experiment.num_seeds(self.book)
+        lacks = {name: len({*range(wanted[runs.arm])} - {*runs.seeds}) for name, runs in self.runs.items()}
+        return {name: num for name, num in lacks.items() if num}
 
 
 def log_rate(edge: Edge, grid: Sequence[float]) -> float:
