@@ -22,6 +22,7 @@ from depthlaw.advice.laws import (
     unscaled,
     with_sublayers,
 )
+from depthlaw.advice.own import OwnNetwork
 from depthlaw.advice.records import record_of
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Outlook, Remedy, away, branches_of, factors_of, matters_of
 from depthlaw.network.lower import COUPLED
@@ -38,6 +39,8 @@ REPLICATES = 1
 """Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
 most of their error is gone from the ratio of two updates: a test holds it against the whole prediction."""
 _DERIVED = "derived for"
+_VANISHED = 1e-3
+"""The factor of a role of whose update nothing is left that a learning rate could bring back."""
 
 
 def layers_text(network: Network) -> str:
@@ -62,7 +65,9 @@ class TwoDepths:
             for network in (shallow, deep)
             for layers in [network.num_layers or [max(1, network.depth // 2)] * 2]
         )
-        if deep.recipe is not None:
+        if isinstance(deep, OwnNetwork) and isinstance(shallow, OwnNetwork):
+            self.kept = deep.with_numbers_of(shallow)
+        elif deep.recipe is not None:
             first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
             self.kept = replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
         elif deep.num_layers is None:
@@ -190,12 +195,12 @@ class TwoDepths:
             "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
         )
         factors, matters = factors_of(self.first, last), matters_of(self.first, last)
-        # A role that hardly counts and goes the other way, as behind a cross-attention whose tokens become alike, is
-        # left: its rate would be beyond all bounds.
+        # A role that vanishes, or that hardly counts and goes the other way, as behind a cross-attention whose tokens
+        # become alike, is left: its rate would be beyond all bounds.
         rates = {
             role: 1 / x
             for role, x in factors.items()
-            if role != "update" and 0 < x < math.inf and _moves(x)
+            if role != "update" and _VANISHED < x < math.inf and _moves(x)
             if role in matters or (x > 1) == (factors["update"] > 1)
         }
         if any(role in rates for role in matters):
@@ -236,7 +241,7 @@ class TwoDepths:
     def _at_both(self, name: str, note: str, laws: Laws) -> Remedy:
         """The law's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
         networks = (self.shallow, self.deep)
-        if self.deep.recipe is None:
+        if self.deep.recipe is None and not isinstance(self.deep, OwnNetwork):
             plain = [unscaled(network).config(self.optimizer) for network in networks]
         else:
             plain = [self.tuned, self.kept]

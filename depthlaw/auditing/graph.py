@@ -47,15 +47,28 @@ _PARAMETER = "AccumulateGrad"
 
 
 _ON_VIEW = "CopySlices"
+_LIKE = "depthlaw: is like"
+
+
+def is_function(node: Node) -> bool:
+    """Whether an operation is a ``torch.autograd.Function``, or a custom operation, which torch makes one of."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def name_function(node: Node, like: str) -> None:
+    """Say which operation such a function is like."""
+    node.metadata[_LIKE] = like
 
 
 def kind_of(node: Node) -> str:
     """The operation's name, without the class and number that torch adds.
 
     One in place on a view, such as ``y += x`` on what a linear layer gave, has no name of its own: it is a sum or a
-    multiple where its backward pass is that of one.
+    multiple where its backward pass is that of one. A function of somebody's own has the name of what it is like.
     """
     name = node.name().rpartition("::")[2]
+    if name.endswith("Backward") and is_function(node):
+        return node.metadata.get(_LIKE, name)
     if name != _ON_VIEW:
         return name
     if _ON_VIEW not in node.metadata:
@@ -453,12 +466,39 @@ def _is_by_channel(convolution: Node) -> bool:
 def _called(node: Node, vectors: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
     """The operation's backward pass alone; the answers are summed to their operands' shapes, as autograd does."""
     with torch.no_grad():
-        answer = node(*(vectors.get(index) for index in range(len(node._input_metadata))))
+        given = [vectors.get(index) for index in range(len(node._input_metadata))]
+        answer = _called_function(node, given) if is_function(node) else node(*given)
     parts = []
     edges = node.next_functions
     for (operand, index), part in zip(edges, answer if isinstance(answer, tuple) else (answer,), strict=False):
         parts.append(part if operand is None or part is None else part.sum_to_size(shape_of(operand, index)))
     return parts
+
+
+class NoDerivativeError(ValueError):
+    """A function of somebody's own has no backward pass that goes through. node: the function; reason: in words."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(f"{node.name()}: {reason}")
+        self.node, self.reason = node, reason
+
+
+def _called_function(node: Node, vectors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The backward pass of a function of somebody's own, which is given zeros where no vector arrives. It answers for
+    each argument of the forward pass, and the graph has edges of the tensors among them alone."""
+    given = [
+        torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device) if vector is None else vector
+        for vector, like in zip(vectors, node._input_metadata, strict=True)
+    ]
+    try:
+        answer = node.apply(*given)
+    except Exception as error:  # whatever a backward pass of somebody else raises
+        reason = (str(error).splitlines() or [""])[0]
+        raise NoDerivativeError(node, f"{type(error).__name__}{f': {reason}' if reason else ''}") from error
+    answers = iter(answer if isinstance(answer, tuple) else (answer,))
+    wanted = [part for part, is_needed in zip(answers, node.needs_input_grad, strict=False) if is_needed]
+    there = iter(wanted)
+    return tuple(None if operand is None else next(there, None) for operand, _ in node.next_functions)
 
 
 def node_of(tensor: Tensor) -> Node:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
-import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +12,9 @@ from uuid import uuid4
 from depthlaw.cli import options
 from depthlaw.cli.options import MORE, BadInputError, argument, option, refusing
 from depthlaw.cli.output import print_json, progress
+from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
 from depthlaw.system.files import document
 from depthlaw.system.page import Page
-from depthlaw.system.places import ROOT
 
 if TYPE_CHECKING:
     from depthlaw.auditing.audit import Audit
@@ -47,17 +44,8 @@ def run(
         complete=options.recipes,
     ),
     optimizer: str = option("The optimizer", "adamw", known=options.OPTIMIZERS),
-    inputs: str | None = option(
-        "MODULE:FUNCTION, which is called with the model and returns what it is called with; guessed if left out.",
-        None,
-        metavar="MODULE:FUNCTION",
-        called="--input",
-    ),
-    hf: str | None = option(
-        "A model type of Hugging Face's transformers, such as gpt2, or a config.json, in place of MODULE:FACTORY. "
-        "Weights are random; nothing is downloaded.",
-        metavar="NAME",
-    ),
+    inputs: str | None = INPUTS,
+    hf: str | None = HF,
     width: int | None = option("With --hf: the width to build, 256 or less if left out.", None, MORE, most=16384),
     seeds: int = option("The number of models of each depth.", 4, MORE, most=1000),
     seed: int = option("The seed of the first of them.", 0, MORE, least=0, most=2**31),
@@ -65,9 +53,7 @@ def run(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
     scheduler: str | None = options.SCHEDULER,
-    shows_traceback: bool = option(
-        "Where your own code raises an error, print all of its traceback.", None, MORE, called="--traceback"
-    ),
+    shows_traceback: bool = TRACEBACK,
     as_json: bool = options.JSON,
 ) -> None:
     """Audit a model: does it do what it says, and which of its parameters break at depth?
@@ -86,18 +72,7 @@ def run(
     if width is not None and hf is None:
         raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
 
-    if hf is not None and "/" in hf and not hf.endswith(".json"):
-        raise BadInputError(
-            f"--hf takes a model type, such as llama or gpt2, or the path of a config.json, not {hf}: nothing is "
-            "downloaded, and the name of a repository says neither"
-        )
-    path = None
-    if factory is not None and factory.rpartition(":")[0].endswith(".py"):
-        path = Path(factory.rpartition(":")[0])
-        if not path.is_file():
-            raise BadInputError(f"there is no file {path}")
-        factory = f"{path.stem}:{factory.rpartition(':')[2]}"
-
+    factory, folder = where(factory, hf)
     if recipe is not None:  # before what takes seconds to import
         from depthlaw.recipes.catalogue import recipe as recipe_named
 
@@ -109,12 +84,12 @@ def run(
     from depthlaw.auditing.text import show
 
     # What the model prints is no part of the answer.
-    with _placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), _staying():
+    with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
         if hf is not None:
             build, own = hugging_face(hf, width)
             recipe = recipe or (own if scheme is None else None)
         else:
-            build = named(factory or "", "MODULE:FACTORY", None if path is None else str(path.resolve().parent))
+            build = named(factory or "", "MODULE:FACTORY", folder)
         give = None if inputs is None else named(inputs, "--input")
         with ExitStack() as stack:
             elsewhere = None
@@ -151,34 +126,6 @@ def run(
         Page().wrote(plot)
     if answer.faults:
         raise SystemExit(1)
-
-
-@contextmanager
-def _placing(shows_traceback: bool) -> Iterator[None]:
-    """To the refusal of an error that the user's own code raised, add where it was raised."""
-    try:
-        yield
-    except BadInputError as error:
-        cause = error.__cause__ and error.__cause__.__cause__
-        if cause is None:
-            raise
-        if shows_traceback:
-            traceback.print_exception(cause)
-        installed = {*sysconfig.get_paths().values(), str(ROOT / "depthlaw")}
-        frames = traceback.extract_tb(cause.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-        more = "" if shows_traceback else "; --traceback shows all of it"
-        raise BadInputError(f"{error}{where}{more}") from error
-
-
-@contextmanager
-def _staying() -> Iterator[None]:
-    """A refusal where the user's own code ends the program that runs it."""
-    try:
-        yield
-    except SystemExit as error:
-        raise BadInputError(f"your own code ended the program: SystemExit: {error.code}") from error
 
 
 def _draw(audit: Audit, path: Path) -> None:

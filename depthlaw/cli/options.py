@@ -53,6 +53,7 @@ SHAPES = "gpt, bert, nmt, vit, vit-masked or speech"
 SCHEDULES = "constant, linear, cosine or inverse-sqrt"
 EXPERIMENTS = "stable-rates, warmup, thousand-layers or best-rates"
 SCALES = "small, wide or large"
+WATCHED_BY = "steps or tokens"
 FIGURES = (".png", ".svg", ".pdf")
 POST_LN_INIT = "post-ln-init"
 """A scheme of ``depthlaw train`` alone: DeepNet's control."""

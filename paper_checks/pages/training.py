@@ -30,7 +30,7 @@ from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_n
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
 from depthlaw.paper_checks.pages.drawing import save
 from depthlaw.paper_checks.pages.large_models import large_models
-from depthlaw.paper_checks.pages.markdown import bracket, section, table
+from depthlaw.paper_checks.pages.markdown import bracket, section
 from depthlaw.paper_checks.pages.training_figures import drawings
 from depthlaw.paper_checks.pages.training_runs import (
     BEST_WIDE,
@@ -89,7 +89,7 @@ def page(records: Records) -> str:
         stable_rates(rates, images("training-rates", "training-curves", "training-predicts")),
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
-        best_rates(best, records[BEST_WIDE], images("training-best-rates")),
+        best_rates(best, records[BEST_WIDE], images("training-best-losses", "training-best-rates")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -460,16 +460,18 @@ def _wide_in_short(wide: Record) -> dict[str, Any] | None:
     }
 
 
-def best_table(record: Record, wide: Record) -> str:
-    """The result as the README has it: Markdown, a row for each scheme."""
-    records = (record, wide) if founds_of(wide) else (record,)
-    rows, widths = [], [f"{one.experiment.arms[0].trial.d_model} wide" for one in records]
-    for several in zip(*map(founds_of, records), strict=True):
-        scheme = several[0].scheme
-        cells = [found.measured for found in several] + [found.loss_change for found in several]
-        rows.append([f"`{scheme.removeprefix(OF_RECIPE)}`", f"{predicted(scheme):.2f}", *map(in_words, cells)])
-    heads = ["block", "slope predicted", *(f"measured, {width}" for width in widths)]
-    return table([*heads, *(f"loss, {width}" for width in widths)], rows)
+def losses_in_words(record: Record) -> str:
+    """The picture of losses for who cannot see it, and for the README."""
+    founds = founds_of(record)
+    ends = [[fmean(found.losses[layers]) for layers in (BEST_LAYERS[0], BEST_LAYERS[-1])] for found in founds]
+    said = [
+        f"{found.scheme.removeprefix(OF_RECIPE)} {first:.2f} and {last:.2f}"
+        for found, (first, last) in zip(founds, ends, strict=True)
+    ]
+    return (
+        "Held-out loss against the learning rate, a curve for each depth, a panel for each block. At the best rate, in "
+        f"nats, at {BEST_LAYERS[0]} and {BEST_LAYERS[-1]} layers: {', '.join(said)}."
+    )
 
 
 def _excess(founds: Sequence[Found]) -> dict[str, Any]:

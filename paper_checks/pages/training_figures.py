@@ -48,6 +48,19 @@ Row = Sequence[float | None]
 """A number for each x, None where there is none."""
 
 
+_IN_FILE: Mapping[str, Mapping[str, str]] = {
+    "best-losses": {
+        "heading": f"Loss after a short training, by learning rate, of {BEST_LAYERS[0]} to {BEST_LAYERS[-1]} layers",
+        "note": "Lines: means over seeds. Dots: the best learning rate of each seed, and its loss there.",
+    },
+    "best-rates": {
+        "heading": "The best learning rate by depth",
+        "note": "Points: means over seeds, with 95 % intervals; faint: each seed. Dashed: one over the update.",
+    },
+}
+"""What stands above and below the panels in a figure's file, where the file is shown alone."""
+
+
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
     rates, warm, deep, best = (records[name] for name in NAMES)
@@ -58,13 +71,15 @@ def drawings(records: Records) -> dict[str, Drawing]:
         ("warmup", _warmup_panels(warm), "training loss on translation", 2, 440, 290, "own"),
         ("thousand", _thousand_panels(deep), "training loss by depth", 3, 310, 280, "own"),
         ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
-        ("best-rates", _best_panels(best), "loss by learning rate and depth, and the best rate", 3, 310, 250, "own"),
+        ("best-losses", _best_losses(best), "held-out loss by learning rate and depth", 3, 310, 250, "shared"),
+        ("best-rates", _best_by_depths(best), "the best learning rate by depth", 3, 310, 250, "shared"),
     )
     made = {}
     for name, panels, title, columns, width, height, scale in rows:
         made[f"training-{name}"] = Drawing(
             panels=panels,
             title=title,
+            **_IN_FILE.get(name, {}),
             caption=caption(f"training_{name.replace('-', '_')}", layers=MIDDLE, rate=RATE, factor=FACTOR),
             columns=columns,
             width=width,
@@ -286,12 +301,12 @@ _BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2
 _BEST_RANGE = (2.0**-10.5, 2.0**-1.5)
 
 
-def _best_panels(record: Record) -> list[Panel]:
-    """A panel for each scheme with its curves, then one for each with its best rate by depth."""
+def _best_losses(record: Record) -> list[Panel]:
+    """A panel for each scheme with its curves."""
     founds = founds_of(record)
     guess = max((result.guess for result in record.book.values()), default=0.0)
     least = min((loss for found in founds for losses in found.losses.values() for loss in losses), default=0.0)
-    curves = [
+    return [
         Panel(
             title=found.scheme.removeprefix(OF_RECIPE),
             x="learning rate",
@@ -303,7 +318,10 @@ def _best_panels(record: Record) -> list[Panel]:
         )
         for found in founds
     ]
-    return curves + [_best_by_depth(found) for found in founds]
+
+
+def _best_by_depths(record: Record) -> list[Panel]:
+    return [_best_by_depth(found) for found in founds_of(record)]
 
 
 def _best_curves(found: Found, num_layers: int) -> list[Curve]:

@@ -71,6 +71,8 @@ _BY_METAVAR: dict[str, tuple[str, ...]] = {
     "DIR": ("out", "../out", "."),
     "ADDRESS": ("tcp://127.0.0.1:8786", "127.0.0.1", "tls://h:1", "inproc://x", "[::1]:8786", "h:0", "tcp://h:99999"),
     "ID": ("S1-34", "DN-07", "s2-8", "LI-05"),
+    "RUN": ("nonesuch.jsonl",),
+    "[OTHER]": ("nonesuch.jsonl",),
     "[ID]...": ("S1-34", "DN-07", "LI-05"),
     "MODULE:FUNCTION": ("nonesuch:build",),
     "[MODULE:FACTORY]": ("nonesuch:build", "nonesuch.build"),
@@ -82,6 +84,7 @@ _NEEDED = {
     "tables": "--only deepnet",
     "schemes": "",
     "audit": "--layers 1,2",
+    "watch": "nonesuch.jsonl",
     "measure": "--scheme post-ln --optimizer sgd --sublayers 2 --width 8 --seeds 2 --no-keep",
     "train": "--scheme pre-ln --layers 1 --learning-rate 1e-3 --width 8 --tokens 4 --batch 2 --steps 2 --shape vit "
     "--workers 1 --store it.sqlite",

@@ -9,8 +9,13 @@ from collections.abc import Sequence
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.faults import Fault
-from tests.depthlaw.auditing.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
+from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.transformer import Build, renamed
+
+PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
+TWINS = gallery.TWINS | gallery_field.TWINS
+RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
 
 
 def faults_of(build: Build, twin: Twin) -> Sequence[Fault]:

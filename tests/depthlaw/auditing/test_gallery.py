@@ -10,10 +10,14 @@ from torch import nn
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.inputs import guess
-from tests.depthlaw.auditing.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
+from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.score import accused, missed
 from tests.depthlaw.auditing.transformer import renamed
 
+PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
+TWINS = gallery.TWINS | gallery_field.TWINS
+RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
 BY_NAME = {planted.name: planted for planted in PLANTED}
 
 
@@ -65,7 +69,7 @@ def test_the_weight_of_an_encoder_alone_is_called_that(name: str) -> None:
 def test_each_mistake_is_planted_once() -> None:
     assert len(BY_NAME) == len(PLANTED) >= 40
     assert len({planted.says for planted in PLANTED}) == len(PLANTED)
-    assert len(set(RENAMED)) == 12
+    assert len(set(gallery.RENAMED)) == 12 and len(set(RENAMED)) == len(RENAMED)
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from depthlaw.theory.rules.selection import SELECTIONS
 from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
 from depthlaw.theory.tables import SMALL_TABLES
+from depthlaw.watching.compare import BY
 from tests.command import told
 
 
@@ -100,6 +101,7 @@ def test_names_are_those_of_theory_and_sims() -> None:
         options.SHAPES: trials.SHAPES,
         options.EXPERIMENTS: experiments.NAMES,
         options.SCALES: SCALES,
+        options.WATCHED_BY: BY,
         options.POST_LN_INIT: [trials.POST_LN_INIT],
     }
     for text, names in known.items():
@@ -124,9 +126,9 @@ def test_what_cannot_be_read_offers_nothing(tmp_path: Path, monkeypatch: pytest.
 GROUP = get_command(app.app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
-SLOW = ("tables", "train", "report", "verify", "measure", "rule")
-"""Tables are derived anew while theory is being changed; what the others do has tests of its own, and the README runs
-``verify`` of the same claims."""
+SLOW = ("tables", "train", "report", "verify", "measure", "rule", "watch")
+"""Tables are derived anew while theory is being changed; what the others do has tests of its own, the README runs
+``verify`` of the same claims, and ``watch`` wants files of a run."""
 
 
 def pasted(*name: str) -> list[str]:
