@@ -101,7 +101,7 @@ pair = {scheme: dl.train(replace(live, scheme=scheme).lower()) for scheme in ("p
 
 # %%
 from depthlaw.paper_checks.pages.drawing import STYLES
-from depthlaw.paper_checks.pages.training import FACTOR, ratio
+from depthlaw.paper_checks.pages.training_runs import FACTOR, ratio
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.4), dpi=90)
 for scheme, run in pair.items():
@@ -212,7 +212,7 @@ show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
 from depthlaw.paper_checks.pages.markdown import bracket
-from depthlaw.paper_checks.pages.training import cases_by_depth, correlation, count, judged_pairs
+from depthlaw.paper_checks.pages.training_runs import cases_by_depth, correlation, count, judged_pairs
 from depthlaw.paper_checks.routes.forecast import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])
@@ -237,7 +237,7 @@ together, so that by chance not even one contradiction is to be expected.
 """)
 
 # %%
-from depthlaw.paper_checks.pages.training import mean_update, trial_of
+from depthlaw.paper_checks.pages.training_runs import mean_update, trial_of
 from depthlaw.paper_checks.routes.training import in_octaves
 
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
@@ -331,7 +331,7 @@ At {EDGE} layers a side some seeds train and some do not: {with_it.successes} of
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
-from depthlaw.paper_checks.pages.training import held_out
+from depthlaw.paper_checks.pages.training_runs import held_out
 
 deepest = records["thousand-layers"]
 panels = pictures["training-thousand"].panels

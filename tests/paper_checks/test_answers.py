@@ -120,11 +120,7 @@ def gradients(ratio: float, scatter: float = 0.1) -> Book:
     return moved(change)
 
 
-GROUPS = (
-    ("su-adam", "deepnorm", "completep"),
-    ("pre-ln", "sub-ln-gamma", "gpt2"),
-    ("post-ln", "normformer", "rezero"),
-)
+GROUPS = (("su-adam", "deepnorm", "completep"), ("pre-ln", "sub-ln-gamma", "gpt2"), ("post-ln", "normformer", "rezero"))
 """By their updates at initialisation: 1, 10 and 100, alike within a group."""
 GPTS = tuple(gpt(scheme, n) for n in LAYERS for scheme in (*SCHEMES, *(MORE_SCHEMES if n == MIDDLE else ())))
 

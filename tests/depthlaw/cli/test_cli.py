@@ -41,13 +41,6 @@ def test_rule_document() -> None:
     assert all(line["is_flat"] is not None for line in found["mean_field"])
 
 
-def test_rule_by_side() -> None:
-    side = rule("Post", "SGD", "Encoder-Decoder", 18, "--decoder-layers", "6", "--select", "DeepNet")
-    assert side["decoder"]["residual_weight"] == pytest.approx(18**0.25)
-    assert side["decoder"]["init_gain"]["cross_v"] == pytest.approx(72**-0.25)
-    assert side["encoder"]["residual_weight"] == pytest.approx((18**4 * 6 / 27) ** (1 / 16))
-
-
 def test_rule_says_where_its_argument_fails() -> None:
     """Under lamb no gain matters; under sgd a gain other than the printed one is flat; and where squared branches sum
     to too much, its own assumption fails."""
