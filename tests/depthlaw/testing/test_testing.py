@@ -186,8 +186,7 @@ def test_the_command_accepts_a_baseline_and_fails_where_it_has_changed(here: Pat
     answer = depthlaw("audit")
     assert answer.returncode == 1
     said = " ".join(answer.stdout.split())
-    wanted = r"Changed since it was accepted: fc2 starts at 0\.\d+; 0\.[12]\d* was accepted \(encoder sublayer 2 of 2 layers\)"
-    assert re.search(wanted, said)
+    assert re.search(r"fc2 starts at 0\.[\d]+; 0\.[12]\d* was accepted \(encoder sublayer 2 of 2 layers\)", said)
 
 
 def test_faults_fail_but_for_those_that_are_ignored(here: Path) -> None:
