@@ -157,7 +157,7 @@ CASES = [
         for case in (
             ("pre", "muon+adamw", "learning-rates"),
             ("pre", "adamw", "completep"),
-            ("pre", "sgd", "branch-weight"),
+            ("pre", "sgd", "completep"),
             ("llama", "adamw", "depth-mup"),
             ("bert", "adamw", "su-adam"),
             ("gpt2", "adamw", "depth-mup"),
