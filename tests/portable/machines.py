@@ -33,6 +33,7 @@ NUMBERS = (
     "tests/paper_checks/test_meas*.py",
     "tests/depthlaw/cli/test_train*.py",
     "tests/depthlaw/network/test_trials.py",
+    *("tests/depthlaw/auditing", "tests/depthlaw/watching", "tests/depthlaw/advice"),
 )
 # What is printed, written, drawn, sorted or found by name.
 TEXT = ("tests/house", "tests/notebooks", "tests/paper_checks/test_*.py", *(f"!{path}" for path in _NETWORKS))
