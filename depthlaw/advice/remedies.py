@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.laws import (
     PEOPLE_USE,
@@ -34,6 +34,9 @@ from depthlaw.theory.optimizers import optimizer as optimizer_named
 from depthlaw.theory.rules.solve import solve_rule
 from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.symbols import L, M, N
+
+if TYPE_CHECKING:
+    from depthlaw.recipes.recipe import Recipe
 
 REPLICATES = 1
 """Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
@@ -302,8 +305,18 @@ class TwoDepths:
                 f"no source prints {', '.join(unprinted)} for two sides; derived here for {self.optimizer}, by side: "
                 f"{', '.join(derived) or 'nothing'}"
             )
+        asked = [deep.recipe] if deep.recipe is not None else []
+        for left in {one.name: one for one in (*asked, *_published(by_name)) if one.leaves_out}.values():
+            yield f"left out of {left.name}, as a published model has it: {left.leaves_out}"
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
         yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
+
+
+def _published(names: Iterable[str]) -> Iterator[Recipe]:
+    """The published models that are called as remedies are."""
+    from depthlaw.recipes.catalogue import RECIPES
+
+    return (RECIPES[name] for name in dict.fromkeys(name.partition(" ")[0] for name in names) if name in RECIPES)
 
 
 def _key(config: ModelConfig) -> list[tuple[float, ...]]:

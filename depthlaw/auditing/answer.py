@@ -192,6 +192,7 @@ def _sublayer_row(sub: Any) -> dict[str, Any]:
         "residual_weight": sub.residual_weight,
         "branch_weight": sub.branch_weight,
         "trained_branch_weight": sub.trained,
+        "modulated": sorted(sub.modulated),
         "norms": sorted(sub.norms),
         "second_moment": sub.second_moment,
         "input_rms": sub.input_rms,

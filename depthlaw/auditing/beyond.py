@@ -176,7 +176,9 @@ def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -
                         own,
                         gains=gains,
                         residual_weight=grown(own.residual_weight, before.residual_weight),
-                        branch_weight=grown(own.branch_weight, before.branch_weight),
+                        branch_weight=own.branch_weight
+                        if last.built.sides[side][place * each + part].trained == "gate"  # of a condition, not of depth
+                        else grown(own.branch_weight, before.branch_weight),
                     )
                 )
         sides.append(tuple(new))

@@ -149,11 +149,18 @@ class Flow:
     """The graph of one forward pass of a module.
 
     output: what the pass gave. data: nodes at which what the module was given comes in: the look-up of its tokens, or
-    the tensor itself. values: what the operations gave. ValueError where the output depends on no parameter.
+    the tensor itself. values: what the operations gave. conditions: nodes at which something else comes in, which the
+    data are scaled, shifted or gated by: what is made of it alone is no data, and no constant. ValueError where the
+    output depends on no parameter.
     """
 
     def __init__(
-        self, module: nn.Module, output: Tensor, data: Collection[Node], values: Mapping[Edge, Tensor] | None = None
+        self,
+        module: nn.Module,
+        output: Tensor,
+        data: Collection[Node],
+        values: Mapping[Edge, Tensor] | None = None,
+        conditions: Collection[Node] = (),
     ) -> None:
         if output.grad_fn is None:
             raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
@@ -180,6 +187,8 @@ class Flow:
             raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
         self.active = self.reached(self.data)
         """Nodes that depend on the data."""
+        self.conditions = self.reached(node for node in conditions if node in self.graph) - self.active
+        """Nodes that depend on conditions alone."""
 
     def cut(self, operand: Node, user: Node) -> None:
         """Take a way out of the graph: none of the methods below goes it any more."""
@@ -221,14 +230,18 @@ class Flow:
         return list(self.graph.successors(node))
 
     def _inactive(self, node: Node) -> dict[Node, None]:
-        """What an operand without data is made of, itself first."""
-        seen, waiting = {node: None}, [node]
+        """What an operand without data is made of, itself first; of a condition that alone."""
+        seen, waiting = {node: None}, [] if node in self.conditions else [node]
         while waiting:
             for operand in self.operands(waiting.pop()):
-                if operand is not None and operand not in seen and operand not in self.active:
+                if operand is not None and operand not in seen and not self.is_moved(operand):
                     seen[operand] = None
                     waiting.append(operand)
         return seen
+
+    def is_moved(self, node: Node) -> bool:
+        """Whether it depends on the data or on a condition."""
+        return node in self.active or node in self.conditions
 
     def inactive_parameters(self, node: Node) -> list[str]:
         """Names of the parameters that an operand without data is made of."""

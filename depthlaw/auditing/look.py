@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from depthlaw.auditing.functions import name_functions
 from depthlaw.auditing.graph import (
     ADDS,
     CONVOLUTION,
+    MULTIPLES,
     Flow,
     Node,
     NoDerivativeError,
@@ -39,7 +40,7 @@ from depthlaw.auditing.inputs import Inputs, first_output
 from depthlaw.auditing.norms import Norms
 from depthlaw.auditing.rest import LOOK_UPS, Rest
 from depthlaw.auditing.stream import Streams, Stretch, Term
-from depthlaw.auditing.sublayer import Sublayer
+from depthlaw.auditing.sublayer import Sublayer, block_of
 from depthlaw.auditing.weights import Weight
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
@@ -59,7 +60,8 @@ class Built:
     these; joined: a line for each that is put beside the later value instead of added to it. unread: what could not be
     read, a line each. start_value: the stream before the first sublayer.
     starts_normed: sides on whose stream a norm stands before the first sublayer. serial: by side, the matrices that
-    stand on the stream itself, with no residual connection round them.
+    stand on the stream itself, with no residual connection round them. conditions: names of what the module is given
+    that scales, shifts or gates its branches.
     """
 
     module: nn.Module
@@ -79,6 +81,7 @@ class Built:
     joined: Sequence[str] = ()
     starts_normed: frozenset[str] = frozenset()
     serial: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    conditions: Sequence[str] = ()
 
     @property
     def sublayers(self) -> list[Sublayer]:
@@ -169,6 +172,11 @@ class _Look:
             output = first_output(inputs.call(module, data))
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
+        self.conditions = self._conditions() if len(self.starts) > 1 else {}
+        if self.conditions:
+            self.starts = {name: nodes for name, nodes in self.starts.items() if name not in self.conditions}
+            given, others = ([n for nodes in own.values() for n in nodes] for own in (self.starts, self.conditions))
+            self.flow = Flow(module, output, given, values.by_edge, others)
         self.norms = Norms(self.flow)
         self.streams = Streams(self.flow, self.norms)
         self.unread = self.streams.unread
@@ -219,6 +227,26 @@ class _Look:
             f"{error.reason}"
         )
 
+    def _conditions(self) -> dict[str, list[Node]]:
+        """By name, what the module is given besides its stream, where that is made neither of several of its values, as
+        in an attention, nor of sublayers: times of diffusion, classes, the styles of adaLN or FiLM.
+
+        The stream is of what has most operations that all ways to the output pass.
+        """
+        flow = self.flow
+        reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
+        chains = {name: flow.chain(nodes, [flow.end]) for name, nodes in self.starts.items()}
+        main = max(chains, key=lambda name: len(chains[name]))
+        found = {}
+        for name in self.starts:
+            own = reach[name] - reach[main]
+            meets = {user for node in own for user in flow.users(node) if user in reach[main]}
+            mixes = any(operand in own for node in flow.products for operand in flow.operands(node))
+            joins = bool(meets) and all(is_a(node, (*ADDS, *MULTIPLES)) for node in meets)
+            if name != main and joins and not mixes and len(meets) > 1:
+                found[name] = self.starts[name]
+        return found
+
     # ------------------------------------------------------------ the whole
 
     def built(self) -> Built:
@@ -266,6 +294,7 @@ class _Look:
             joined=self.joined,
             starts_normed=frozenset(self.starts_normed),
             serial=self.serial,
+            conditions=tuple(self.conditions),
         )
 
     def _channels_first(self, sides: Mapping[str, Sequence[Sublayer]]) -> tuple[int, ...] | None:
@@ -419,6 +448,7 @@ class _Look:
         kinds = sorted({part.kind for part in parts})
         kind = kinds[0] if len(kinds) == 1 else "parallel" if kinds == ["attention", "ffn"] else "other"
         trained, entries = next(((term.trained, term.entries) for term in branches if term.trained), (None, 1))
+        is_gated = any(term.is_gated for term in branches)
         value = [flow.value(term.edge) for term in branches[:1] if term.edge is not None]
         factor = branches[0].factor if branches else 0.0
         facts: dict[str, Any] = {}
@@ -430,7 +460,8 @@ class _Look:
             kind=kind,
             residual_weight=sum(term.factor for term in stretch.terms if term.edge is None),
             branch_weight=factor,
-            trained=None if trained is None else "scalar" if entries == 1 else "vector",
+            trained="gate" if is_gated else None if trained is None else "scalar" if entries == 1 else "vector",
+            modulated=self._modulated(stretch),
             branch_parameter=trained,
             norms=frozenset().union(*(part.norms for part in parts)),
             weights=tuple(_numbered([weight for part in parts for weight in part.weights])),
@@ -441,6 +472,14 @@ class _Look:
             end=stretch.end,
             **facts,
         )
+
+    def _modulated(self, stretch: Stretch) -> frozenset[str]:
+        """Which of scale and shift conditions make of what the branches of a stretch are given."""
+        flow = self.flow
+        behind = flow.reached(node for node in stretch.inside if node in flow.matrices)
+        ahead = [node for node in stretch.inside - behind if self.streams.is_conditioned(node)]
+        kinds = ((MULTIPLES, "scale"), (("AddcmulBackward",), "scale"), (ADDS, "shift"))
+        return frozenset(word for names, word in kinds if any(is_a(node, names) for node in ahead))
 
 
 # ---------------------------------------------------------------- sublayers of one side, together
@@ -482,11 +521,16 @@ def _with_factors(sublayers: Sequence[Sublayer], factors: Sequence[float]) -> li
 
 
 def _with_layers(sublayers: Sequence[Sublayer]) -> list[Sublayer]:
-    """With the number of the block that each belongs to: a block has one self-attention, or is one sublayer."""
+    """With the number of the block that each belongs to: a block has one self-attention. Where none has, it is what the
+    names of matrices number, if each number comes once, and else one sublayer."""
     attentions = [place for place, sub in enumerate(sublayers) if sub.kind in ("attention", "parallel")]
     number = len(attentions)
     if not number:
-        return [_in_layer(sub, sub.index) for sub in sublayers]
+        blocks = [block_of(sub.weights[0].name) if sub.weights else None for sub in sublayers]
+        runs = [len(list(group)) for _, group in groupby(blocks)]
+        if None in blocks or len(runs) != len(set(blocks)) or len(set(runs)) > 1:
+            return [_in_layer(sub, sub.index) for sub in sublayers]
+        return [_in_layer(sub, place // runs[0] + 1) for place, sub in enumerate(sublayers)]
     size, rest = divmod(len(sublayers), number)
     if not rest and all(place // size == block for block, place in enumerate(attentions)):
         return [_in_layer(sub, place // size + 1) for place, sub in enumerate(sublayers)]

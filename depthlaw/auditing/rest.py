@@ -75,6 +75,9 @@ class Rest:
             for user in flow.users(node):
                 if user in self.starts:
                     return "embedding"
+                if user in flow.conditions:
+                    is_table = is_a(user, LOOK_UPS)
+                    return "embedding" if is_table else "modulation"
                 if user in flow.active:
                     uses.append((node, user))
                 elif user not in seen:

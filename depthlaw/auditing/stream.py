@@ -23,12 +23,14 @@ from depthlaw.auditing.norms import Norms
 class Term:
     """One summand of a stream: factor times what an edge gives, or times the stream itself where edge is None.
 
-    trained: the name of the parameter that is in the factor, of which it takes so many entries."""
+    trained: the name of the parameter that is in the factor, of which it takes so many entries. is_gated: whether a
+    condition is in the factor, whose root mean square that is then."""
 
     edge: Edge | None
     factor: float
     trained: str | None = None
     entries: int = 1
+    is_gated: bool = False
 
 
 @dataclass
@@ -225,7 +227,8 @@ class Streams:
                     terms.append(term)
                 else:
                     entries = max(term.entries, entries)
-                    waiting.append(Term(active[0], term.factor * factor, trained or term.trained, entries))
+                    is_gated = term.is_gated or self.is_conditioned(current)
+                    waiting.append(Term(active[0], term.factor * factor, trained or term.trained, entries, is_gated))
             else:
                 terms.append(term)
         return terms
@@ -234,7 +237,7 @@ class Streams:
         """What a multiple multiplies its active operand by, the mean where it is trained, that parameter's name, and
         how many of its entries are taken.
 
-        None where it is neither trained nor one number.
+        Of a condition it is the root mean square. None where it is neither trained nor one number.
         """
         flow = self.flow
         place = flow.edges(node).index(active)
@@ -243,10 +246,16 @@ class Streams:
             return None, None, 1
         by = [edge for edge in flow.edges(node) if edge[0] is not None and edge[0] is not active[0]]
         names = [name for operand, _ in by for name in flow.inactive_parameters(operand)]
+        if self.is_conditioned(node):
+            return factors.double().square().mean().sqrt().item(), None, 1
         if names:
             entries = max(math.prod(shape_of(*edge)) for edge in by)
             return factors.double().mean().item(), names[0], entries
         return _one_number(factors), None, 1
+
+    def is_conditioned(self, node: Node) -> bool:
+        """Whether an operation multiplies or shifts data by a condition."""
+        return any(operand in self.flow.conditions for operand in self.flow.operands(node))
 
     def factor_of(self, stretches: Sequence[Stretch], *, is_behind_norm: bool) -> float:
         """What a part of the stream without matrices multiplies by: before a norm that stands in it, or behind it.

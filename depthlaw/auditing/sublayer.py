@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +19,15 @@ class Sublayer:
 
     kind: attention, cross, ffn, parallel (attention and FFN of one input) or other. index: from 1, on its side. layer:
     the block that it belongs to, from 1. residual_weight: a; branch_weight: b, or the mean of a trained one at its
-    start. trained: "scalar" or "vector" where b is a parameter, whose name is branch_parameter. norms: places, of pre,
-    q, k, v, inner, branch and post. head_size: features of one head of queries.
-    attention_scale: what multiplies their products with keys. is_causal: whether the first token
-    attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. input_growth:
-    by how many percent that grows where the stream grows by one, 0 behind a norm and 1 without any; output_growth: the
-    same of the stream behind a post norm and the sum before it. second_moment: E x^2 of the stream before it; that of
-    the sum: end_moment. branch_rms: of b F(x). found: of one that is
-    neither attention nor FFN, what it is, in words. start, end: the stream before it and the sum behind it.
+    start. trained: "scalar" or "vector" where b is a parameter, whose name is branch_parameter, and "gate" where it is
+    made of a condition, and b is its root mean square. modulated: which of scale and shift a condition makes of what
+    the branch is given. norms: places, of pre, q, k, v, inner, branch and post. head_size: features of one head of
+    queries. attention_scale: what multiplies their products with keys. is_causal: whether the first token attends to
+    itself alone; None where nothing attends. input_rms: of what its first matrices are given. input_growth: by how many
+    percent that grows where the stream grows by one, 0 behind a norm and 1 without any; output_growth: the same of the
+    stream behind a post norm and the sum before it. second_moment: E x^2 of the stream before it; that of the sum:
+    end_moment. branch_rms: of b F(x). found: of one that is neither attention nor FFN, what it is, in words. start,
+    end: the stream before it and the sum behind it.
     """
 
     side: str
@@ -52,6 +54,13 @@ class Sublayer:
     layer: int = 0
     residual_parameter: str | None = None
     found: str = ""
+    modulated: frozenset[str] = frozenset()
+
+    @property
+    def is_conditioned(self) -> bool:
+        """Whether a condition scales, shifts or gates it."""
+        return bool(self.modulated) or self.trained == "gate"
+
     start: Any = field(default=None, repr=False, compare=False)
     end: Any = field(default=None, repr=False, compare=False)
 
@@ -73,3 +82,14 @@ class Sublayer:
         for weight in self.weights:
             by_role.setdefault(weight.role, []).append(weight)
         return by_role
+
+
+def block_of(name: str) -> tuple[str, str] | None:
+    """The stack and the block of a parameter, by the first number in its name.
+
+    >>> from depthlaw.auditing.sublayer import block_of
+    >>> block_of("h.3.experts.0.up"), block_of("head.weight")
+    (('h.', '3'), None)
+    """
+    found = re.match(r"(.*?)(?<![^.])(\d+)\.", name)
+    return None if found is None else (found[1], found[2])

@@ -12,6 +12,7 @@ from depthlaw.auditing.answer import Answer
 from depthlaw.auditing.compare import NOT_INDEPENDENT
 from depthlaw.auditing.faults import Fault, times
 from depthlaw.auditing.look import pattern_of
+from depthlaw.auditing.sublayer import Sublayer
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.system.page import Page, columns, grid
@@ -80,11 +81,9 @@ def _blocks(audit: Answer) -> Table:
     for side, sublayers in sides.items():
         groups: dict[tuple[str, str, str], int] = {}
         for sub in sublayers:
-            trained = {"scalar": " (trained)", "vector": " (a trained vector)", None: ""}[sub.trained]
-            scale = "" if abs(sub.branch_weight - 1) < 1e-9 and not trained else f"{sub.branch_weight:.4g}{trained} "
-            stream = "" if abs(sub.residual_weight - 1) < 1e-9 else f"{sub.residual_weight:.4g} "
+            form = _form(sub, ", ".join(audit.depths[-1].built.conditions))
             kind = "cross-attention" if sub.kind == "cross" else sub.kind
-            key = kind, f"{stream}x + {scale}F(x)", ", ".join(sorted(sub.norms)) or "none"
+            key = kind, form, ", ".join(sorted(sub.norms)) or "none"
             groups[key] = groups.get(key, 0) + 1
         rows += [[side, f"{number} {kind}", form, norms] for (kind, form, norms), number in groups.items()]
     more = len(rows) - _MOST_BLOCKS
@@ -92,6 +91,18 @@ def _blocks(audit: Answer) -> Table:
     heads = ["side", "sublayers", "x becomes", "norms"]
     start = 0 if len(sides) > 1 else 1
     return grid(heads[start:], [row[start:] for row in rows], heads)
+
+
+def _form(sub: Sublayer, conditions: str) -> str:
+    """What a sublayer makes of x."""
+    trained = {"scalar": " (trained)", "vector": " (a trained vector)"}.get(sub.trained or "", "")
+    is_one = abs(sub.branch_weight - 1) < 1e-9 and not trained
+    scale = f"gate({conditions}) " if sub.trained == "gate" else "" if is_one else f"{sub.branch_weight:.4g}{trained} "
+    stream = "" if abs(sub.residual_weight - 1) < 1e-9 else f"{sub.residual_weight:.4g} "
+    words = {"scale": "scaled", "shift": "shifted"}
+    does = [words[of] for of in sorted(sub.modulated)]
+    given = f"x, {' and '.join(does)} by {conditions}" if does else "x"
+    return f"{stream}x + {scale}F({given})"
 
 
 # ---------------------------------------------------------------- how it moves

@@ -204,6 +204,7 @@ _SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {
     "layers",
     "decoder_layers",
     "recipe",
+    "layer_scale",
     "norm_eps",
 }
 _SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}

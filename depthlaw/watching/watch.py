@@ -18,7 +18,7 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
+from depthlaw.watching.clients import Log, as_log
 from depthlaw.watching.compare import change_at, learnt_limit
 from depthlaw.watching.probe import Found, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
@@ -38,8 +39,6 @@ from depthlaw.watching.roles import OTHER, read, unwrapped
 _LOG = logging.getLogger("depthlaw")
 _SETTINGS = ("lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "dampening")
 
-Numbers = Mapping[str, float]
-Log = Callable[[Numbers, int], Any]
 Alarm = Callable[[str, int, float], Any]
 
 
@@ -65,8 +64,9 @@ def watch(
     optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by name), or a
     function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes on. budget:
     the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
-    such as one of the depth at which the learning rate was tuned. log: a function of (numbers, step), or several, to
-    which each look is told as well. start: the number of the first step, of a run that goes on.
+    such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a function of
+    (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of
+    Lightning, or several of these. start: the number of the first step, of a run that goes on.
 
     ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
 
@@ -87,7 +87,7 @@ def watch(
     if every < 1 or start < 0:
         raise ValueError(f"every is a number of steps, from 1 on, and start from 0 on; here {every} and {start}")
     share = _share(budget)
-    logs = [_as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
+    logs = [as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
     return Watch(
         model,
         optimizer,
@@ -112,13 +112,6 @@ def _share(budget: str | float | None) -> float | None:
     if not 0 < share <= 1:
         raise ValueError(f'budget is a part of the wall time, such as "1%" or 0.01, or None; here {budget!r}')
     return share
-
-
-def _as_log(one: Any) -> Log:
-    """What takes the numbers."""
-    if callable(one):
-        return one
-    raise ValueError(f"log is a function of (numbers, step), or several; here {type(one).__name__}")
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:

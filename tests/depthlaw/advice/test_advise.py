@@ -413,6 +413,14 @@ def test_a_vector_that_carries_the_update_is_said_to() -> None:
     assert not re.search(r"[0-9]{4,} %", str(advice))
 
 
+def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_leaves_out() -> None:
+    of_vit = ["advise", *options(recipe="vit", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]
+    with_vector = document(*of_vit, "--layer-scale", "1e-5")
+    assert "layer_scale" in {row["role"] for row in with_vector["as_it_is"]}
+    assert "layer_scale" not in {row["role"] for row in document(*of_vit)["as_it_is"]}
+    assert any("left out of completep" in remark and "eps" in remark for remark in with_vector["remarks"])
+
+
 def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     """Queries and keys do where a Post-LN of large gains makes all tokens one: no learning rate brings them back."""
     scheme = custom_scheme("post", gain=(9, 0))

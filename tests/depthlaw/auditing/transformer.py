@@ -52,7 +52,8 @@ class Shape:
 
     norms: places, of pre, q, k, inner, branch and post. trained: None, "scalar" or "vector", where the branch weight is
     a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes. linear: makes a
-    matrix with a bias; attend: what is called with queries, keys and values, and ``is_causal`` and ``scale``.
+    matrix with a bias. kinds: of the sublayers of a layer, where these are not the usual ones. attend: is called with
+    queries, keys and values, and ``is_causal`` and ``scale``.
     """
 
     arch: str = "decoder"
@@ -79,6 +80,7 @@ class Shape:
     inputs: str = "ids"
     sublayer: type[Sublayer] | None = None
     linear: Callable[..., nn.Module] = nn.Linear
+    kinds: tuple[str, ...] = ()
     attend: Callable[..., Tensor] = F.scaled_dot_product_attention
 
 
@@ -171,12 +173,13 @@ class Sublayer(nn.Module):
 class Block(nn.Module):
     def __init__(self, shape: Shape, side: str, layer: int, num_layers: int) -> None:
         super().__init__()
-        kinds = ["attention", "ffn"]
+        kinds = [*shape.kinds] or ["attention", "ffn"]
         if shape.arch == "encoder-decoder" and side == "decoder":
             kinds.insert(1, "cross")
         make = shape.sublayer or Sublayer
         for kind in kinds:
-            self.add_module(kind, make(shape, At(side=side, kind=kind, layer=layer, num_layers=num_layers)))
+            name = f"{kind}_{len(self._modules)}" if kind in self._modules else kind
+            self.add_module(name, make(shape, At(side=side, kind=kind, layer=layer, num_layers=num_layers)))
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         for sublayer in self.children():

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from depthlaw.cli.explain import answer, details
+from depthlaw.cli.explain import TOPICS, answer, details
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.verify import answers
+from depthlaw.paper_checks.verify import answers, topics
 from depthlaw.paper_checks.verify import document as engine
 from depthlaw.paper_checks.verify.findings import findings
 from tests.command import depthlaw, told
@@ -140,3 +140,22 @@ def test_a_claim_that_is_not_kept_is_judged(monkeypatch: pytest.MonkeyPatch, tmp
     found["summary"] = {**found["summary"], "as_expected": False}
     answers.FILE.write_text(json.dumps({"claims": {"LI-05": found}}), encoding="utf-8")
     assert depthlaw("explain", "LI-05").returncode == 1
+
+
+def test_a_topic_finds_what_speaks_of_it() -> None:
+    found = json.loads(told("explain", "warm-up", "--json"))
+    assert found["claims"][0]["id"] == "S1-48"
+    assert {"page": "TRAINING.md", "section": "warmup"} in found["pages"]
+    assert json.loads(told("explain", "warmup", "--json"))["claims"] == found["claims"]  # one word or two
+    shown = told("explain", "which residual weight", COLUMNS="100")
+    assert "S1-38" in shown and "depthlaw explain S1-" in shown
+
+
+@pytest.mark.parametrize("words", TOPICS)
+def test_the_topics_that_a_refusal_names_find_something(words: str) -> None:
+    assert any(topics.topic(words).values())
+
+
+def test_what_nothing_speaks_of_is_refused() -> None:
+    result = depthlaw("explain", "zebra crossings")
+    assert result.returncode == 2 and "nothing here speaks of 'zebra crossings'" in result.stderr
