@@ -52,7 +52,7 @@ def check(kept: Mapping[str, Mapping[int, float]], run: Run) -> None:
 
 def test_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # pyright: ignore[reportMissingImports]
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(tmp_path / "events")
@@ -86,7 +86,7 @@ def test_wandb_offline_beside_what_the_run_logs_itself(
 ) -> None:
     """Nothing is left out, of the watch or of the run."""
     wandb = pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2
+    from wandb.proto import wandb_internal_pb2  # pyright: ignore[reportMissingImports]
 
     monkeypatch.setenv("WANDB_SILENT", "true")
     with wandb.init(project="own", mode="offline", dir=tmp_path) as client:
@@ -123,8 +123,8 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_accelerate(precision: str, tmp_path: Path) -> None:
     """With a tracker of its own; the run ends in the same bits without the watch."""
     accelerate = pytest.importorskip("accelerate")
-    from accelerate.state import AcceleratorState
-    from accelerate.tracking import GeneralTracker, on_main_process
+    from accelerate.state import AcceleratorState  # pyright: ignore[reportMissingImports]
+    from accelerate.tracking import GeneralTracker, on_main_process  # pyright: ignore[reportMissingImports]
 
     class Kept(GeneralTracker):
         name, requires_logging_directory = "kept", False
@@ -217,7 +217,7 @@ def test_the_trainer_of_transformers(tmp_path: Path) -> None:
 def test_lightning(tmp_path: Path) -> None:
     """With two batches for each step and a logger of its own; the run ends in the same bits without the callback."""
     lightning = pytest.importorskip("lightning.pytorch")
-    from lightning.pytorch.loggers import CSVLogger
+    from lightning.pytorch.loggers import CSVLogger  # pyright: ignore[reportMissingImports]
 
     from depthlaw.watching.lightning import WatchCallback
 
