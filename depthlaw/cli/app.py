@@ -115,6 +115,8 @@ def advised(message: str, arguments: Sequence[str]) -> str:
             "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
             "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
         )
+    if command == "advise" and {"--lr", "--learning-rate"} & set(options):
+        return "advise takes no learning rate: what it prints multiplies the one that you have tuned"
     if "unexpected extra argument" in message and options:
         return f"{message.rstrip('.')}; a list is written with commas, such as 4,8,16"
     if message.startswith("Missing option") and command in EXAMPLES:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +14,9 @@ from uuid import uuid4
 from depthlaw.cli import options
 from depthlaw.cli.options import MORE, BadInputError, argument, option, refusing
 from depthlaw.cli.output import print_json, progress
+from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
 from depthlaw.system.files import as_text, document, write_atomically
 from depthlaw.system.page import Page
-from depthlaw.system.places import ROOT
 
 if TYPE_CHECKING:
     from depthlaw.auditing.audit import Audit
@@ -51,17 +49,8 @@ def run(
         complete=options.recipes,
     ),
     optimizer: str = option("The optimizer", "adamw", known=options.OPTIMIZERS),
-    inputs: str | None = option(
-        "MODULE:FUNCTION, which is called with the model and returns what it is called with; guessed if left out.",
-        None,
-        metavar="MODULE:FUNCTION",
-        called="--input",
-    ),
-    hf: str | None = option(
-        "A model type of Hugging Face's transformers, such as gpt2, or a config.json, in place of MODULE:FACTORY. "
-        "Weights are random; nothing is downloaded.",
-        metavar="NAME",
-    ),
+    inputs: str | None = INPUTS,
+    hf: str | None = HF,
     width: int | None = option("With --hf: the width to build, 256 or less if left out.", None, MORE, most=16384),
     seeds: int = option("The number of models of each depth.", 4, MORE, most=1000),
     seed: int = option("The seed of the first of them.", 0, MORE, least=0, most=2**31),
@@ -85,9 +74,7 @@ def run(
     accept: bool = option("Write --baseline anew: what is built now is accepted.", None, IN_CI),
     markdown: Path | None = option("Also write the faults as a page in Markdown.", None, IN_CI),
     sarif: Path | None = option("Also write them as SARIF, which GitHub shows beside the code.", None, IN_CI),
-    shows_traceback: bool = option(
-        "Where your own code raises an error, print all of its traceback.", None, MORE, called="--traceback"
-    ),
+    shows_traceback: bool = TRACEBACK,
     as_json: bool = options.JSON,
 ) -> None:
     """Audit a model: does it do what it says, and which of its parameters break at depth?
@@ -132,7 +119,7 @@ def run(
 
     outcomes: list[tuple[Outcome, Place | None]] = []
     for one in asked:
-        with _placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), _staying():
+        with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
             answer, build = _audited(one, folder, scheduler)
         with refusing("--baseline"):
             outcome = Outcome.of(answer, ignore=one.reasons, baseline=one.accepted(accept))
@@ -203,13 +190,7 @@ class Asked:
             raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
         if self.width is not None and self.hf is None:
             raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
-        if self.hf is not None and "/" in self.hf and not self.hf.endswith(".json"):
-            raise BadInputError(
-                f"--hf takes a model type, such as llama or gpt2, or the path of a config.json, not {self.hf}: nothing "
-                "is downloaded, and the name of a repository says neither"
-            )
-        if self.path is not None and not self.path.is_file():
-            raise BadInputError(f"there is no file {self.path}")
+        where(self.factory, self.hf)
         if self.recipe is not None:
             from depthlaw.recipes.catalogue import recipe as recipe_named
 
@@ -218,12 +199,6 @@ class Asked:
         with refusing():
             if self.ignore:
                 self.reasons  # noqa: B018
-
-    @property
-    def path(self) -> Path | None:
-        """Of path/to/file.py:FACTORY."""
-        name = (self.factory or "").rpartition(":")[0]
-        return Path(name) if name.endswith(".py") else None
 
 
 def _asked(given: Asked) -> tuple[Path, list[Asked]]:
@@ -271,14 +246,13 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
     from depthlaw.auditing.audit import Elsewhere, audit
     from depthlaw.auditing.builders import Sent, hugging_face, load_there, named
 
-    factory, recipe, path = asked.factory, asked.recipe, asked.path
-    if path is not None:
-        factory = f"{path.stem}:{(factory or '').rpartition(':')[2]}"
+    factory, place = where(asked.factory, asked.hf)
+    recipe = asked.recipe
     if asked.hf is not None:
         build, own = hugging_face(asked.hf, asked.width)
         recipe = recipe or (own if asked.scheme is None else None)
     else:
-        build = named(factory or "", "MODULE:FACTORY", str(folder if path is None else path.resolve().parent))
+        build = named(factory or "", "MODULE:FACTORY", place or str(folder))
     give = None if asked.inputs is None else named(asked.inputs, "--input", str(folder))
     with ExitStack() as stack:
         elsewhere = None
@@ -309,34 +283,6 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
             advance=tell,
         )
     return answer, None if asked.hf is not None else build
-
-
-@contextmanager
-def _placing(shows_traceback: bool) -> Iterator[None]:
-    """To the refusal of an error that the user's own code raised, add where it was raised."""
-    try:
-        yield
-    except BadInputError as error:
-        cause = error.__cause__ and error.__cause__.__cause__
-        if cause is None:
-            raise
-        if shows_traceback:
-            traceback.print_exception(cause)
-        installed = {*sysconfig.get_paths().values(), str(ROOT / "depthlaw")}
-        frames = traceback.extract_tb(cause.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-        more = "" if shows_traceback else "; --traceback shows all of it"
-        raise BadInputError(f"{error}{where}{more}") from error
-
-
-@contextmanager
-def _staying() -> Iterator[None]:
-    """A refusal where the user's own code ends the program that runs it."""
-    try:
-        yield
-    except SystemExit as error:
-        raise BadInputError(f"your own code ended the program: SystemExit: {error.code}") from error
 
 
 def _draw(audit: Audit, path: Path) -> None:

@@ -322,7 +322,7 @@ def columns(places: Sequence[int], most: int = 5) -> list[int]:
 
     >>> from depthlaw.watching.compare import columns
     >>> columns([0, 1, 2, 4, 8, 16, 32, 64, 100, 200, 300, 400])
-    [0, 4, 16, 64, 400]
+    [0, 4, 16, 100, 400]
     """
     if len(places) <= most:
         return list(places)
