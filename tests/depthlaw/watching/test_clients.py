@@ -89,13 +89,15 @@ def test_wandb_offline_beside_what_the_run_logs_itself(
     from wandb.proto import wandb_internal_pb2  # pyright: ignore[reportMissingImports]
 
     monkeypatch.setenv("WANDB_SILENT", "true")
+    with pytest.raises(ValueError, match=r"call wandb\.init"):
+        watched(tmp_path, wandb)
     with wandb.init(project="own", mode="offline", dir=tmp_path) as client:
         also = {
             "by its steps": lambda step: client.log({"own": step}, step=step),
             "by other steps": lambda step: client.log({"own": step}, step=100 * step),
             "in lines": lambda step: client.log({"own": step}),
         }
-        run = watched(tmp_path, client, also=also.get(own))
+        run = watched(tmp_path, wandb if own == "nothing" else client, also=also.get(own))
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     kept: dict[str, dict[int, float]] = {}
     for data in records(path.read_bytes()):
@@ -239,7 +241,7 @@ def test_lightning(tmp_path: Path) -> None:
     module = Module()
     twin = copy.deepcopy(module)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    data = [batch(step) for step in range(6)]
+    data: Any = [batch(step) for step in range(6)]
     logger = CSVLogger(tmp_path, name="kept")
     callback = WatchCallback(
         probe=batch(99)[0], to=tmp_path / "run.jsonl", every=1, budget=None, log=logger, limits={"fc2": 50.0}
