@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 Numbers = Mapping[str, float]
 Log = Callable[[Numbers, int], Any]
 KNOWN = (
-    "a function of (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a "
-    "logger of Lightning, or several of these"
+    "a function of (numbers, step), TensorBoard's SummaryWriter, wandb or a run of it, the module mlflow, an "
+    "Accelerator, a logger of Lightning, or several of these"
 )
 STEP = "depthlaw/step"
 
@@ -19,7 +20,10 @@ def as_log(one: Any) -> Log:
     if hasattr(one, "add_scalar"):
         return lambda numbers, step: [one.add_scalar(name, value, step) for name, value in numbers.items()]
     if hasattr(one, "define_metric"):
-        return _wandb(one)
+        run = one.run if isinstance(one, ModuleType) else one
+        if run is None:
+            raise ValueError("log is wandb, which has no run yet: call wandb.init() first")
+        return _wandb(run)
     if hasattr(one, "log_metrics"):
         return lambda numbers, step: one.log_metrics(dict(numbers), step=step)
     if hasattr(one, "trackers") and hasattr(one, "log"):

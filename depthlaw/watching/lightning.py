@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer  # pyright: ignore[reportMissingImports]
 
 from depthlaw.watching.watch import Watch, watch
 

@@ -11,7 +11,7 @@ from depthlaw.watching.record import Run, Writer
 from tests.command import DEPTHLAW, document, refusal, told
 from tests.depthlaw.watching.runs import look, made, trained
 
-STEPS = (0, 10, 20, 40, 80)
+STEPS: tuple[int, ...] = (0, 10, 20, 40, 80)
 
 
 @pytest.fixture

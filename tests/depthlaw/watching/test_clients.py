@@ -52,7 +52,7 @@ def check(kept: Mapping[str, Mapping[int, float]], run: Run) -> None:
 
 def test_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # pyright: ignore[reportMissingImports]
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(tmp_path / "events")
@@ -86,16 +86,18 @@ def test_wandb_offline_beside_what_the_run_logs_itself(
 ) -> None:
     """Nothing is left out, of the watch or of the run."""
     wandb = pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2
+    from wandb.proto import wandb_internal_pb2  # pyright: ignore[reportMissingImports]
 
     monkeypatch.setenv("WANDB_SILENT", "true")
+    with pytest.raises(ValueError, match=r"call wandb\.init"):
+        watched(tmp_path, wandb)
     with wandb.init(project="own", mode="offline", dir=tmp_path) as client:
         also = {
             "by its steps": lambda step: client.log({"own": step}, step=step),
             "by other steps": lambda step: client.log({"own": step}, step=100 * step),
             "in lines": lambda step: client.log({"own": step}),
         }
-        run = watched(tmp_path, client, also=also.get(own))
+        run = watched(tmp_path, wandb if own == "nothing" else client, also=also.get(own))
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     kept: dict[str, dict[int, float]] = {}
     for data in records(path.read_bytes()):
@@ -123,8 +125,8 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_accelerate(precision: str, tmp_path: Path) -> None:
     """With a tracker of its own; the run ends in the same bits without the watch."""
     accelerate = pytest.importorskip("accelerate")
-    from accelerate.state import AcceleratorState
-    from accelerate.tracking import GeneralTracker, on_main_process
+    from accelerate.state import AcceleratorState  # pyright: ignore[reportMissingImports]
+    from accelerate.tracking import GeneralTracker, on_main_process  # pyright: ignore[reportMissingImports]
 
     class Kept(GeneralTracker):
         name, requires_logging_directory = "kept", False
@@ -217,7 +219,7 @@ def test_the_trainer_of_transformers(tmp_path: Path) -> None:
 def test_lightning(tmp_path: Path) -> None:
     """With two batches for each step and a logger of its own; the run ends in the same bits without the callback."""
     lightning = pytest.importorskip("lightning.pytorch")
-    from lightning.pytorch.loggers import CSVLogger
+    from lightning.pytorch.loggers import CSVLogger  # pyright: ignore[reportMissingImports]
 
     from depthlaw.watching.lightning import WatchCallback
 
@@ -239,7 +241,7 @@ def test_lightning(tmp_path: Path) -> None:
     module = Module()
     twin = copy.deepcopy(module)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    data = [batch(step) for step in range(6)]
+    data: Any = [batch(step) for step in range(6)]
     logger = CSVLogger(tmp_path, name="kept")
     callback = WatchCallback(
         probe=batch(99)[0], to=tmp_path / "run.jsonl", every=1, budget=None, log=logger, limits={"fc2": 50.0}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from depthlaw.watching.compare import compare, described
+from depthlaw.watching.compare import change_of, compare, described
 from depthlaw.watching.record import NothingYetError, Run, Writer, is_being_written
 from tests.depthlaw.watching.runs import made, trained
 
@@ -99,10 +99,10 @@ def test_of_real_runs_each_ratio_is_that_of_the_files(tmp_path):
     assert found.names == ("1 layer", "3 layers")
     assert [pair.at for pair in found.whole.pairs] == [0, 1, 2, 4, 8]
     for role in found.roles:
-        assert [pair.times for pair in role.pairs] == [
-            b.roles[role.role].change / a.roles[role.role].change
-            for a, b in zip(first.looks, second.looks, strict=True)
+        changes = [
+            (change_of(a, role.role), change_of(b, role.role)) for a, b in zip(first.looks, second.looks, strict=True)
         ]
+        assert [pair.times for pair in role.pairs] == [two / one for one, two in changes if one and two]
     assert sum(role.share[1] for role in found.roles) == pytest.approx(1)
     assert "Loss at step 8: " in found.losses
     assert described(second)[0].startswith("Step 8 moved the logits by ")

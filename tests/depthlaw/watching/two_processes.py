@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,8 @@ def trained(kind: str, folder: Path, *, is_watched: bool) -> dict[str, torch.Ten
         optimizer.zero_grad()
         if watch is not None:
             watch.step()
-    whole = {name: p.full_tensor() if hasattr(p, "full_tensor") else p for name, p in model.named_parameters()}
+    parameters: list[tuple[str, Any]] = [*model.named_parameters()]
+    whole = {name: p.full_tensor() if kind == "fsdp" else p for name, p in parameters}
     return {name: value.detach().clone() for name, value in whole.items()}
 
 
