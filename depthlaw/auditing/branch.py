@@ -9,10 +9,8 @@ that are sent back from where that role is used.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -29,10 +27,14 @@ from depthlaw.auditing.graph import (
     Flow,
     Node,
     is_a,
+    is_function,
     is_norm,
+    kind_of,
     passes_on,
     shape_of,
 )
+from depthlaw.auditing.norms import Norms
+from depthlaw.auditing.weights import Weight, gates_completed, merged, rows_of
 
 _SEED = 12
 _STRAIGHT = (*MULTIPLES, *ADDS, "SliceBackward", "SelectBackward", "CatBackward", "IndexBackward", "ClampBackward")
@@ -49,65 +51,12 @@ _ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
     (None, torch.sigmoid),
 )
 """Activations by name; those without one are known, and are none that the laws have."""
+_SMALL_FACTOR = 0.1
+"""Beside the largest: what a product is not divided by, whose rounding would count."""
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
 _ROOTS_OF_SOFTMAX = ("SoftmaxBackward", "SafeSoftmaxBackward", "ExpBackward")
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A matrix of a branch, or those rows of a fused one that have one role.
-
-    name: of the parameter. features: numbers of its output features, None for all; where several dimensions of the
-    parameter count outputs (experts, heads), numbers of the flattened ones. output_dim: the dimension of the parameter
-    that counts output features, the last of output_dims. layer: the block that it is in, from 1. expert: of those of
-    one role in a sublayer, from 0. factor: the scale of the matrix that the data meet over that of the parameter, as
-    behind ``weight_norm`` or times a number.
-    """
-
-    role: str
-    name: str
-    side: str
-    layer: int
-    parameter: nn.Parameter
-    features: Tensor | None = None
-    output_dim: int = 0
-    expert: int = 0
-    output_dims: tuple[int, ...] = ()
-    factor: float = 1.0
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """Its part of the parameter, or of the parameter's gradient: output features x inputs."""
-        rows = _rows(tensor.detach(), self.output_dims or (self.output_dim,))
-        return rows if self.features is None else rows.index_select(0, self.features)
-
-    def write(self, rows: Tensor) -> None:
-        """Set its part of the parameter: output features x inputs."""
-        dims = self.output_dims or (self.output_dim,)
-        order = [*dims, *(dim for dim in range(self.parameter.ndim) if dim not in dims)]
-        whole = _rows(self.parameter.detach(), dims).clone()
-        whole[slice(None) if self.features is None else self.features] = rows.to(whole)
-        turned = whole.reshape([self.parameter.shape[dim] for dim in order])
-        with torch.no_grad():
-            self.parameter.copy_(turned.permute([order.index(dim) for dim in range(self.parameter.ndim)]))
-
-    @cached_property
-    def std(self) -> float:
-        """Of the entries of the matrix that the data meet, when it is first asked for."""
-        return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(output features, inputs)."""
-        return tuple(self.of(self.parameter).shape)
-
-
-def _rows(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
-    """Outputs x inputs of a tensor of which these dimensions count outputs."""
-    inputs = [dim for dim in range(tensor.ndim) if dim not in output_dims]
-    outputs = math.prod(tensor.shape[dim] for dim in output_dims)
-    return tensor.permute(*output_dims, *inputs).reshape(outputs, -1)
 
 
 @dataclass
@@ -119,88 +68,6 @@ class Part:
     norms: frozenset[str] = frozenset()
     facts: dict[str, Any] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
-
-
-class Norms:
-    """Where norms stand, and of which kind they are: layernorm, rmsnorm, dyt or derf."""
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self.counts: Counter[str] = Counter()
-
-    @property
-    def kind(self) -> str | None:
-        """Of most norms that were counted."""
-        return self.counts.most_common(1)[0][0] if self.counts else None
-
-    def stands_in(self, inside: Collection[Node], *, counts: bool = False) -> bool:
-        """Whether these nodes, of a way without matrices, are a norm or a function in its place."""
-        kind = None
-        if any(is_norm(node) for node in inside):
-            centres = any(is_a(node, ("NativeLayerNorm", "NativeGroupNorm", "SubBackward")) for node in inside)
-            kind = "layernorm" if centres else "rmsnorm"
-        elif any(is_a(node, ("TanhBackward",)) for node in inside):
-            kind = "dyt"
-        elif any(is_a(node, ("ErfBackward",)) for node in inside):
-            kind = "derf"
-        if kind is not None and counts:
-            self.counts[kind] += 1
-        return kind is not None
-
-    def ends_at(self, node: Node, nodes: Collection[Node]) -> bool:
-        """Whether a node is the result of a norm, times constants at most, before its gain."""
-        flow = self.flow
-        while passes_on(node) or is_a(node, MULTIPLES):
-            operands = [operand for operand in flow.operands(node) if operand is not None]
-            if len(operands) != 1 or operands[0] not in nodes:
-                break
-            node = operands[0]
-        if is_norm(node) or is_a(node, ("TanhBackward", "ErfBackward")):
-            return True
-        operands = [operand for operand in flow.operands(node) if operand in nodes]
-        if not is_a(node, ("MulBackward", "DivBackward")) or len(operands) < 2:
-            return False
-        return any(self._leads_to_root(operand, nodes) for operand in operands)
-
-    def is_written_out(self, node: Node) -> bool:
-        """Whether a node is the result of a norm that is no single operation."""
-        return not is_norm(node) and self.ends_at(node, self.flow.active)
-
-    def _leads_to_root(self, node: Node, nodes: Collection[Node]) -> bool:
-        """Whether a short way back, through sizes of one number a token, ends in a norm's root."""
-        while node in nodes and (shape_of(node)[-1:] == (1,) or passes_on(node)):
-            if is_norm(node):
-                return True
-            operands = [operand for operand in self.flow.operands(node) if operand in nodes]
-            if len(operands) != 1:
-                return False
-            node = operands[0]
-        return False
-
-    def is_part_at(self, active: Node, user: Node) -> bool:
-        """Whether a parameter that multiplies a value belongs to a norm: it is its gain, or the scale inside it."""
-        inner = ("TanhBackward", "ErfBackward")
-        nearby = self.flow.users(user)
-        nearby += [further for node in nearby if is_a(node, ADDS) for further in self.flow.users(node)]
-        is_in_function = any(is_a(node, inner) for node in nearby)
-        return self.ends_at(active, self.flow.active) or is_in_function or self._is_before_root(user)
-
-    def _is_before_root(self, gained: Node) -> bool:
-        """Whether what has its gain is divided by a norm's root that knows nothing of the gain: w * x * rsqrt(...)."""
-        flow = self.flow
-        return any(
-            is_a(user, ("MulBackward", "DivBackward"))
-            and self.ends_at(user, flow.active)
-            and flow.between(gained, user) == {gained, user}
-            for user in flow.users(gained)
-        )
-
-    def is_gained(self, node: Node) -> bool:
-        """Whether a node is the result of a norm, behind its gain."""
-        operands = [operand for operand in self.flow.operands(node) if operand in self.flow.active]
-        if is_a(node, ("MulBackward",)) and len(operands) == 1:
-            return self.ends_at(operands[0], self.flow.active)
-        return self.ends_at(node, self.flow.active)
 
 
 Use = tuple[Node, Edge | None]
@@ -229,6 +96,10 @@ class Branch:
             kind, by_role = "ffn", self._ffn()
             if "fc1" not in by_role or any(node in self.flow.products for node in self.inside):
                 kind, by_role = "other", {"out": [(node, None) for node in self.outs]}
+                self.facts["found"] = self._made_of()
+            elif self._mixes_tokens():
+                kind, by_role = "other", {"out": [(node, None) for node in self.outs]}
+                self.facts["found"] = "tokens are mixed, and by no attention"
         first = next((uses[0][0] for role in ("q", "fc1", "k", "v") if (uses := by_role.get(role))), None)
         entry = first or next((n for n in self.flow.sorted(self.inside) if n in self.flow.matrices), None)
         if entry is not None:
@@ -238,13 +109,39 @@ class Branch:
             self.facts["input_growth"] = self.flow.growth(self.start, edge, self.inside | {self.start})
         weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
         elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
-        weights = _merged(_gates_completed(weights), elsewhere)
+        weights = merged(gates_completed(weights), elsewhere)
         self._tell_of_rows(weights)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
         norms = self._norms(by_role, entry)
         prefix = "cross_" if kind == "cross" else ""
         return Part(kind, [replace(w, role=prefix + w.role) for w in weights], norms, self.facts, self.unread)
+
+    def _made_of(self) -> str:
+        """What stands in the place of an attention or an FFN, in words."""
+        names = [self.flow.matrices[node] for node in self.outs]
+        if not names:
+            operations = [node for node in self.flow.sorted(self.inside) if not passes_on(node)]
+            last = kind_of(operations[-1]).removesuffix("Backward0").removesuffix("Backward") if operations else "none"
+            return f"no product of a matrix with data is what writes to the stream, and its last operation is {last}"
+        if any(node in self.flow.products for node in self.inside):
+            return f"{names[0]} writes to the stream, and before it stands a product of two values without a softmax"
+        return f"{names[0]} writes to the stream, and no matrix stands before it in the branch"
+
+    def _mixes_tokens(self) -> bool:
+        """Whether the last token of what the branch gives is made of several tokens of the stream."""
+        shape = shape_of(*self.head)
+        stream = shape_of(self.start)
+        if len(stream) < 3 or shape[-1] != stream[-1] or math.prod(shape) != math.prod(stream):
+            return False
+        vector = _one_entry(shape, -1, self._random(*self.head))
+        try:
+            part = self.flow.back(self.head, vector, [self.start], self.inside | {self.start}).get(self.start)
+        except RuntimeError:  # what an operation was given has been changed in place since
+            return False
+        if part is None or not part.isfinite().all():
+            return False
+        return int(part.reshape(-1, stream[-1]).any(-1).sum()) > 1
 
     def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
         """Say which matrices have output features without a role."""
@@ -438,19 +335,22 @@ class Branch:
             inner = [node for node in self._matrices_of(edge) if node in self.inside]
             if not inner:
                 continue
-            gate = self._gate(edge, inner)
+            product, gate = self._gate(edge, inner) or (None, None)
+            of_product = None
             if gate is None:
                 by_role["fc1"] += [(node, None) for node in inner]
             else:
+                of_product, is_turned = self._activation_in(product, gate) if is_function(product) else (None, False)
+                gate = gate[::-1] if is_turned else gate
                 for role, part in zip(("fc1", "fc3"), gate, strict=True):
                     nodes = [node for node in self._matrices_of(part) if node in inner]
                     by_role[role] += [(node, part if len(inner) == 1 else None) for node in nodes]
                 edge = gate[0]
-            self.facts.setdefault("activation", self._activation(edge, inner, is_gated=gate is not None))
+            self.facts.setdefault("activation", of_product or self._activation(edge, inner, is_gated=gate is not None))
         return {role: uses for role, uses in by_role.items() if uses}
 
-    def _gate(self, edge: Edge, inner: Sequence[Node]) -> tuple[Edge, Edge] | None:
-        """Of a gated FFN, the gate and what it multiplies; None of a plain one.
+    def _gate(self, edge: Edge, inner: Sequence[Node]) -> tuple[Node, tuple[Edge, Edge]] | None:
+        """Of a gated FFN, the product, and of that the gate and what it multiplies; None of a plain one.
 
         They are the factors of a product entry by entry that have no feature of the inner matrices in common.
         """
@@ -465,9 +365,23 @@ class Branch:
                 first, second = ({use for one in inner for use in self._features(part, one)} for part in data)
                 if first and second and not first & second:
                     is_first = bool(self._curves(data[0], inner)) or not self._curves(data[1], inner)
-                    return (data[0], data[1]) if is_first else (data[1], data[0])
+                    return node, ((data[0], data[1]) if is_first else (data[1], data[0]))
             waiting += data
         return None
+
+    def _activation_in(self, product: Node, gate: tuple[Edge, Edge]) -> tuple[str | None, bool]:
+        """The activation that a product which is a function of somebody's own takes of one of its factors; and whether
+        that is the second factor."""
+        value = self.flow.value((product, 0))
+        factors = [self.flow.value(edge) for edge in gate]
+        for place, (own, other) in enumerate((factors, factors[::-1])):
+            if value is None or own is None or other is None or not value.shape == own.shape == other.shape:
+                continue
+            is_large = other.abs() > _SMALL_FACTOR * other.abs().max()
+            match = _match(own[is_large], value[is_large] / other[is_large]) if is_large.any() else None
+            if match is not None and (name := _GATED.get(match[0] or "")):
+                return name, place == 1
+        return None, False
 
     def _features(self, edge: Edge, matrix: Node) -> set[tuple[Node, int]]:
         """Features of a matrix's output that a value depends on."""
@@ -539,7 +453,7 @@ class Branch:
         gradient = self.flow.on_parameter(matrix, vector)
         if gradient is None:
             return None
-        touched = _rows(gradient, dims).any(1)
+        touched = rows_of(gradient, dims).any(1)
         if not touched.any() and vector.shape[-1] == len(touched):
             touched = vector.flatten(0, -2).any(0)
         return None if touched.all() or not touched.any() else touched.nonzero().flatten()
@@ -616,45 +530,3 @@ def _match(given: Tensor, after: Tensor) -> tuple[str | None, float] | None:
     errors = [(name, (function(x) - y).abs().max().item()) for name, function in _ACTIVATIONS]
     name, error = min(errors, key=lambda pair: pair[1])
     return (name, error) if limit > 0 and error <= limit else None
-
-
-def _gates_completed(weights: Sequence[Weight]) -> list[Weight]:
-    """With all features of a fused gate that what it multiplies does not have: those whose activation is 0 for every
-    token of the pass send nothing back."""
-    others = {w.name: w.features for w in weights if w.role == "fc3" and w.features is not None}
-    completed = []
-    for weight in weights:
-        if weight.role == "fc1" and weight.name in others and weight.parameter.ndim == 2:
-            is_gate = torch.ones(weight.parameter.shape[weight.output_dim], dtype=torch.bool)
-            is_gate[others[weight.name].cpu()] = False
-            features = is_gate.nonzero().flatten().to(weight.parameter.device)
-            completed.append(replace(weight, features=features))
-        else:
-            completed.append(weight)
-    return completed
-
-
-def _merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:
-    """With the experts of one parameter as one weight for each role.
-
-    An expert to which no token went has the features of the others, unless the parameter is used elsewhere: then it is
-    one of several layers.
-    """
-    stacks: dict[str, list[Weight]] = {}
-    for weight in weights:
-        if weight.parameter.ndim > 2 and len(weight.output_dims) == 2:
-            stacks.setdefault(weight.name, []).append(weight)
-    merged = [weight for weight in weights if weight.name not in stacks]
-    for own in stacks.values():
-        outer, inner = (own[0].parameter.shape[dim] for dim in own[0].output_dims)
-        by_role: dict[str, Tensor] = {}
-        for weight in own:
-            mask = by_role.setdefault(weight.role, torch.zeros(outer, inner, dtype=torch.bool))
-            mask.view(-1)[slice(None) if weight.features is None else weight.features.cpu()] = True
-        is_used = torch.stack([mask.any(1) for mask in by_role.values()]).any(0)
-        for role, mask in by_role.items():
-            if own[0].name not in elsewhere:
-                mask[~is_used] = mask[is_used].any(0)
-            features = None if mask.all() else mask.flatten().nonzero().flatten().to(own[0].parameter.device)
-            merged.append(replace(next(w for w in own if w.role == role), features=features))
-    return merged

@@ -79,8 +79,9 @@ class Claimed:
         two = others or (self.of.arch == "encoder-decoder" if isinstance(self.of, Recipe) else False)
         layers: int | tuple[int, int] = (first, others[0]) if others else first
         if isinstance(self.of, Recipe):
+            sums = _sums_of_layer(built, next(iter(counts)))
             own = replace(
-                self.of,
+                self.of if sums == 2 else self.of.with_layers(sums * first / 2),
                 hidden=shape.hidden,
                 head_size=shape.size_of_head,
                 queries_per_key=shape.num_heads // shape.key_heads,
@@ -88,10 +89,16 @@ class Claimed:
             if two and not others:
                 raise ValueError(f"{self.name} is an encoder-decoder, and the module has one stream")
             asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
+            asked = replace(asked, encoder=_as_built(asked.encoder, built, first)) if sums != 2 else asked
         else:
             arch = "encoder-decoder" if others else "decoder" if shape.is_causal else "encoder"
             of_ffns = all(sub.kind == "ffn" for sub in built.sublayers)
-            counts_of: dict[str, Any] = {"num_sublayers": first} if of_ffns else {"arch": arch, **sublayers_of(layers)}
+            sums = _sums_of_layer(built, next(iter(counts)))
+            counts_of: dict[str, Any] = {"arch": arch, **sublayers_of(layers)}
+            if of_ffns:
+                counts_of = {"num_sublayers": int(sums * first)}
+            elif sums != 2:
+                counts_of["num_sublayers"] = int(sums * first)
             network = Network(
                 scheme=self.of,
                 d_model=shape.d_model,
@@ -101,6 +108,8 @@ class Claimed:
                 num_heads=1 if of_ffns or shape.d_model % shape.num_heads else shape.num_heads,
             )
             asked = network.config(self.optimizer)
+            if sums != 2 and not of_ffns:
+                asked = replace(asked, encoder=_as_built(asked.encoder, built, first))
         if not isinstance(self.of, Recipe):
             sizes = ("num_heads", "num_kv_heads", "head_size", "ffn_width")
             asked = replace(asked, **{name: getattr(shape, name) for name in sizes})
@@ -125,7 +134,8 @@ class Claimed:
             shape = as_config(built)
             sizes = {d: shape.d_model, F: shape.hidden, K: shape.size_of_head, H: shape.num_heads}
             number = names[M if side == "decoder" else N]
-            law = self._of_recipe(weight, role)
+            sums = _sums_of_layer(built, side)
+            law = self._of_recipe(weight, role).subs(N, sums * N / 2)
             plain = self._of_recipe(weight, "q") if weight == "std" else S.One
             ratio = law / plain
             if ratio.free_symbols - {N, l}:
@@ -163,9 +173,32 @@ class Claimed:
         law = getattr(stack, weight) if not role else (stack.gain_in, stack.gain_out)[which[0]] if which else S.One
         if law is None:
             return None
-        each = 1 if all(sub.kind == "ffn" for sub in built.sublayers) else 3 if is_of_two and side == "decoder" else 2
+        each = 3 if is_of_two and side == "decoder" else _sums_of_layer(built, side)
         law = law.subs(L, each * (M if is_of_two and side == "decoder" else N))
         return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
+
+
+def _sums_of_layer(built: Built, side: str) -> Rational:
+    """Residual sums of a layer, which laws of depth count: of a single stack as many as it has. An attention and an FFN
+    side by side, which add up, are two; so are those of layers that have not all the same number, on the average."""
+    sublayers = built.sides[side]
+    number = sum(1 + (sub.kind == "parallel") for sub in sublayers)
+    return S(2) if len(built.sides) > 1 else Rational(number, built.num_layers(side))
+
+
+def _as_built(wanted: tuple[SublayerConfig, ...], built: Built, num_layers: int) -> tuple[SublayerConfig, ...]:
+    """What is asked of sublayers in another order than attention and FFN in turn: what is asked of the one of its kind
+    that is nearest to as large a share of the depth."""
+    (sublayers,) = built.sides.values()
+    each = len(sublayers) // built.num_layers(sublayers[0].side)
+    kinds = [sub.kind for sub in sublayers[:each]] * num_layers
+    places = {kind: [at for at, own in enumerate(wanted) if own.kind == kind] for kind in set(kinds)}
+    asked = []
+    for at, kind in enumerate(kinds):
+        share = at * len(wanted) / len(kinds)
+        own = places[kind] or range(len(wanted))
+        asked.append(wanted[min(own, key=lambda place: abs(place - share))])
+    return tuple(asked)
 
 
 @lru_cache(maxsize=1024)
@@ -220,8 +253,8 @@ def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
             by_kind.setdefault(sublayer.kind, []).append(sublayer)
         seen: dict[str, int] = {}
         for sub in side:
-            seen[sub.kind] = layer = seen.get(sub.kind, 0) + 1
+            seen[sub.kind] = number = seen.get(sub.kind, 0) + 1
             wanted = by_kind.get(sub.kind, [])
             if wanted:
-                own = wanted[min(layer, len(wanted)) - 1]
-                yield Pair(sub, own, asked.places(own), layer)
+                own = wanted[min(number, len(wanted)) - 1]
+                yield Pair(sub, own, asked.places(own), sub.layer)

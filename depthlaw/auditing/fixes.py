@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 NORMAL = "torch.nn.init.normal_(model.get_parameter({}){}, std={})"
 CONSTANT = "torch.nn.init.constant_(model.get_parameter({}){}, {})"
+_NUMBER = r"(?<![^.])[0-9]+(?![^.])"
+"""Of a layer, in the name of a parameter."""
 NORM_CLASSES = {"rmsnorm": "nn.RMSNorm", "layernorm": "nn.LayerNorm"}
 
 
@@ -67,7 +69,9 @@ class Assign:
             else:
                 for layer, entry in by_layer.items():
                     line = self.call.format(f'"{entry.name}"', rows, entry.value)
-                    (guarded if "{" in pattern else lines).append(f"{line}  # layer {layer} of {self.num_layers}")
+                    (guarded if re.search(_NUMBER, entry.name) else lines).append(
+                        f"{line}  # layer {layer} of {self.num_layers}"
+                    )
         if looped:
             yield Block(f"for layer in range(1, {self.called} + 1):", tuple(looped))
         if guarded:

@@ -47,15 +47,28 @@ _PARAMETER = "AccumulateGrad"
 
 
 _ON_VIEW = "CopySlices"
+_LIKE = "depthlaw: is like"
+
+
+def is_function(node: Node) -> bool:
+    """Whether an operation is a ``torch.autograd.Function``, or a custom operation, which torch makes one of."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def name_function(node: Node, like: str) -> None:
+    """Say which operation such a function is like."""
+    node.metadata[_LIKE] = like
 
 
 def kind_of(node: Node) -> str:
     """The operation's name, without the class and number that torch adds.
 
     One in place on a view, such as ``y += x`` on what a linear layer gave, has no name of its own: it is a sum or a
-    multiple where its backward pass is that of one.
+    multiple where its backward pass is that of one. A function of somebody's own has the name of what it is like.
     """
     name = node.name().rpartition("::")[2]
+    if name.endswith("Backward") and is_function(node):
+        return node.metadata.get(_LIKE, name)
     if name != _ON_VIEW:
         return name
     if _ON_VIEW not in node.metadata:
@@ -136,11 +149,18 @@ class Flow:
     """The graph of one forward pass of a module.
 
     output: what the pass gave. data: nodes at which what the module was given comes in: the look-up of its tokens, or
-    the tensor itself. values: what the operations gave. ValueError where the output depends on no parameter.
+    the tensor itself. values: what the operations gave. conditions: nodes at which something else comes in, which the
+    data are scaled, shifted or gated by: what is made of it alone is no data, and no constant. ValueError where the
+    output depends on no parameter.
     """
 
     def __init__(
-        self, module: nn.Module, output: Tensor, data: Collection[Node], values: Mapping[Edge, Tensor] | None = None
+        self,
+        module: nn.Module,
+        output: Tensor,
+        data: Collection[Node],
+        values: Mapping[Edge, Tensor] | None = None,
+        conditions: Collection[Node] = (),
     ) -> None:
         if output.grad_fn is None:
             raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
@@ -167,6 +187,8 @@ class Flow:
             raise ValueError(f"the output of {type(module).__name__} depends on no parameter by what autograd sees")
         self.active = self.reached(self.data)
         """Nodes that depend on the data."""
+        self.conditions = self.reached(node for node in conditions if node in self.graph) - self.active
+        """Nodes that depend on conditions alone."""
 
     def cut(self, operand: Node, user: Node) -> None:
         """Take a way out of the graph: none of the methods below goes it any more."""
@@ -208,14 +230,18 @@ class Flow:
         return list(self.graph.successors(node))
 
     def _inactive(self, node: Node) -> dict[Node, None]:
-        """What an operand without data is made of, itself first."""
-        seen, waiting = {node: None}, [node]
+        """What an operand without data is made of, itself first; of a condition that alone."""
+        seen, waiting = {node: None}, [] if node in self.conditions else [node]
         while waiting:
             for operand in self.operands(waiting.pop()):
-                if operand is not None and operand not in seen and operand not in self.active:
+                if operand is not None and operand not in seen and not self.is_moved(operand):
                     seen[operand] = None
                     waiting.append(operand)
         return seen
+
+    def is_moved(self, node: Node) -> bool:
+        """Whether it depends on the data or on a condition."""
+        return node in self.active or node in self.conditions
 
     def inactive_parameters(self, node: Node) -> list[str]:
         """Names of the parameters that an operand without data is made of."""
@@ -453,12 +479,39 @@ def _is_by_channel(convolution: Node) -> bool:
 def _called(node: Node, vectors: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
     """The operation's backward pass alone; the answers are summed to their operands' shapes, as autograd does."""
     with torch.no_grad():
-        answer = node(*(vectors.get(index) for index in range(len(node._input_metadata))))
+        given = [vectors.get(index) for index in range(len(node._input_metadata))]
+        answer = _called_function(node, given) if is_function(node) else node(*given)
     parts = []
     edges = node.next_functions
     for (operand, index), part in zip(edges, answer if isinstance(answer, tuple) else (answer,), strict=False):
         parts.append(part if operand is None or part is None else part.sum_to_size(shape_of(operand, index)))
     return parts
+
+
+class NoDerivativeError(ValueError):
+    """A function of somebody's own has no backward pass that goes through. node: the function; reason: in words."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(f"{node.name()}: {reason}")
+        self.node, self.reason = node, reason
+
+
+def _called_function(node: Node, vectors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The backward pass of a function of somebody's own, which is given zeros where no vector arrives. It answers for
+    each argument of the forward pass, and the graph has edges of the tensors among them alone."""
+    given = [
+        torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device) if vector is None else vector
+        for vector, like in zip(vectors, node._input_metadata, strict=True)
+    ]
+    try:
+        answer = node.apply(*given)
+    except Exception as error:  # whatever a backward pass of somebody else raises
+        reason = (str(error).splitlines() or [""])[0]
+        raise NoDerivativeError(node, f"{type(error).__name__}{f': {reason}' if reason else ''}") from error
+    answers = iter(answer if isinstance(answer, tuple) else (answer,))
+    wanted = [part for part, is_needed in zip(answers, node.needs_input_grad, strict=False) if is_needed]
+    there = iter(wanted)
+    return tuple(None if operand is None else next(there, None) for operand, _ in node.next_functions)
 
 
 def node_of(tensor: Tensor) -> Node:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 NUM_TOKENS = 8
 _SEED = 7_000_003
@@ -53,7 +55,37 @@ class Inputs:
         """What the module answers, to other tensors in the place of its own where they are given."""
         data = self.data if data is None else data
         by_place = [_with(data, value, f"input {place}") for place, value in enumerate(self.by_place)]
-        return module(*by_place, **{name: _with(data, value, name) for name, value in self.by_name.items()})
+        with _as_written():
+            return module(*by_place, **{name: _with(data, value, name) for name, value in self.by_name.items()})
+
+
+class _Run:
+    """What ``torch.utils.checkpoint`` calls in the place of the function that hides a part of the graph."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], _: bool, *args: Any) -> Any:
+        return function(*args)
+
+
+def _run_once(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Run checkpointed and compiled parts as they are written: both hide operations from the graph, and what they
+    compute is the same."""
+    stance = getattr(torch.compiler, "set_stance", None) if "torch._dynamo" in sys.modules else None
+    own = {"CheckpointFunction": _Run, "_checkpoint_without_reentrant_generator": _run_once}
+    before = {name: getattr(checkpoint, name) for name in own if hasattr(checkpoint, name)}
+    try:
+        for name in before:
+            setattr(checkpoint, name, own[name])
+        with nullcontext() if stance is None else stance("force_eager"):
+            yield
+    finally:
+        for name, value in before.items():
+            setattr(checkpoint, name, value)
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:

@@ -14,100 +14,36 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, takewhile
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import groupby, takewhile
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from depthlaw.auditing.branch import Branch, Norms, Part, Weight
+from depthlaw.auditing.branch import Branch, Part
+from depthlaw.auditing.functions import name_functions
 from depthlaw.auditing.graph import (
     ADDS,
     CONVOLUTION,
     MULTIPLES,
-    PRODUCTS,
-    Edge,
     Flow,
     Node,
+    NoDerivativeError,
     Values,
     is_a,
-    is_norm,
     node_of,
-    passes_on,
     shape_of,
+    tensors_in,
 )
 from depthlaw.auditing.inputs import Inputs, first_output
+from depthlaw.auditing.norms import Norms
+from depthlaw.auditing.rest import LOOK_UPS, Rest
+from depthlaw.auditing.stream import Streams, Stretch, Term
+from depthlaw.auditing.sublayer import Sublayer, block_of
+from depthlaw.auditing.weights import Weight
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
-
-_ROUTES = ("TopkBackward", "GatherBackward", "SortBackward")
-"""What chooses experts by the numbers of a router."""
-_LOOK_UPS = ("EmbeddingBackward", "IndexBackward", "IndexSelectBackward", "GatherBackward")
-
-
-_ROUNDED = 1e-5
-"""What rounding in single precision may make of a derivative that is 1."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sublayer:
-    """x' = a x + b F(x), one stretch of a stream.
-
-    kind: attention, cross, ffn, parallel (attention and FFN of one input) or other. index: from 1, on its side. layer:
-    the block that it belongs to, from 1. residual_weight: a; branch_weight: b, or the mean of a trained one at its
-    start. trained: "scalar" or "vector" where b is a parameter, whose name is branch_parameter. norms: places, of pre,
-    q, k, v, inner, branch and post. head_size: features of one head of queries.
-    attention_scale: what multiplies their products with keys. is_causal: whether the first token
-    attends to itself alone; None where nothing attends. input_rms: of what its first matrices are given. input_growth:
-    by how many percent that grows where the stream grows by one, 0 behind a norm and 1 without any; output_growth: the
-    same of the stream behind a post norm and the sum before it. second_moment: E x^2 of the stream before it; that of
-    the sum: end_moment. branch_rms: of b F(x). start, end: the stream before it and the sum behind it.
-    """
-
-    side: str
-    index: int
-    kind: str
-    residual_weight: float
-    branch_weight: float
-    trained: str | None
-    branch_parameter: str | None
-    norms: frozenset[str]
-    weights: tuple[Weight, ...]
-    activation: str | None = None
-    num_heads: int | None = None
-    num_kv_heads: int | None = None
-    head_size: int | None = None
-    attention_scale: float | None = None
-    is_causal: bool | None = None
-    input_rms: float = math.nan
-    input_growth: float = math.nan
-    output_growth: float = math.nan
-    second_moment: float = math.nan
-    end_moment: float = math.nan
-    branch_rms: float = math.nan
-    layer: int = 0
-    residual_parameter: str | None = None
-    start: Any = field(default=None, repr=False, compare=False)
-    end: Any = field(default=None, repr=False, compare=False)
-
-    def epsilon(self, place: str) -> tuple[float, float]:
-        """Of its norm at "pre" or "post", as its effect tells it, and the second moment of what the norm is given; NaN
-        where that is not known."""
-        growth, moment = {
-            "pre": (self.input_growth, self.second_moment),
-            "post": (self.output_growth, self.end_moment),
-        }[place]
-        growth = min(growth, 1 - _ROUNDED) if growth < 1 + _ROUNDED else growth  # an epsilon that is all there is
-        is_known = place in self.norms and 0 <= growth < 1
-        return (growth / (1 - growth) * moment if is_known else math.nan), moment
-
-    @property
-    def roles(self) -> dict[str, list[Weight]]:
-        """Its matrices by role."""
-        by_role: dict[str, list[Weight]] = {}
-        for weight in self.weights:
-            by_role.setdefault(weight.role, []).append(weight)
-        return by_role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +60,8 @@ class Built:
     these; joined: a line for each that is put beside the later value instead of added to it. unread: what could not be
     read, a line each. start_value: the stream before the first sublayer.
     starts_normed: sides on whose stream a norm stands before the first sublayer. serial: by side, the matrices that
-    stand on the stream itself, with no residual connection round them.
+    stand on the stream itself, with no residual connection round them. conditions: names of what the module is given
+    that scales, shifts or gates its branches.
     """
 
     module: nn.Module
@@ -144,6 +81,7 @@ class Built:
     joined: Sequence[str] = ()
     starts_normed: frozenset[str] = frozenset()
     serial: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    conditions: Sequence[str] = ()
 
     @property
     def sublayers(self) -> list[Sublayer]:
@@ -152,6 +90,13 @@ class Built:
     @property
     def weights(self) -> list[Weight]:
         return [weight for sublayer in self.sublayers for weight in sublayer.weights]
+
+    def called(self, sub: Sublayer) -> str:
+        """The part of the module that a sublayer is, by what its matrices' names have in common; empty where that is
+        nothing."""
+        parts = [weight.name.split(".")[:-1] for weight in sub.weights]
+        alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
+        return ".".join(own[0] for own in alike)
 
     @property
     def shared(self) -> list[str]:
@@ -199,50 +144,16 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
 
     ValueError, in one line, where it has no residual stream, or one whose last dimension is not the width.
     """
-    return _Look(module, inputs).built()
-
-
-@dataclass
-class _Term:
-    """One summand of a stream: factor times what an edge gives, or times the stream itself where edge is None.
-
-    trained: the name of the parameter that is in the factor, of which it takes so many entries."""
-
-    edge: Edge | None
-    factor: float
-    trained: str | None = None
-    entries: int = 1
-
-
-@dataclass
-class _Stretch:
-    """A stretch of a stream: behind the node ``start``, up to the node ``end``. terms: the summands of the end where it
-    is a sublayer, empty where it only goes on."""
-
-    start: Node
-    end: Node
-    inside: set[Node]
-    terms: list[_Term]
-
-
-class _Way(NamedTuple):
-    """A way round matrices: where it begins, its end, the sum that it goes into, and the nodes that it goes round."""
-
-    source: Node
-    skip: Node
-    sum: Node
-    passed: set[Node]
-
-    def stands_in(self, other: _Way) -> bool:
-        """Whether the other goes round all of it."""
-        return self is not other and self.sum in other.passed and self.source in other.passed
+    reader = _Look(module, inputs)
+    try:
+        return reader.built()
+    except NoDerivativeError as error:
+        raise ValueError(reader.without_derivative(error)) from error
 
 
 class _Look:
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         self.module, self.inputs = module, inputs
-        self.unread: list[str] = []
-        self.long_skips: list[str] = []
         self.starts_normed: set[str] = set()
         self.serial: dict[str, list[str]] = {}
         self.joined: list[str] = []
@@ -252,23 +163,94 @@ class _Look:
             name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
             for name, tensor in inputs.data.items()
         }
-        with _as_it_was(module), torch.enable_grad(), Values() as values:
+        self.made: dict[Node, str] = {}
+        """By what a part of the module gave, the innermost part."""
+        with _as_it_was(module), self._parts_kept(), torch.enable_grad(), Values() as values:
             module.eval()
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
             output = first_output(inputs.call(module, data))
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
+        self.conditions = self._conditions() if len(self.starts) > 1 else {}
+        if self.conditions:
+            self.starts = {name: nodes for name, nodes in self.starts.items() if name not in self.conditions}
+            given, others = ([n for nodes in own.values() for n in nodes] for own in (self.starts, self.conditions))
+            self.flow = Flow(module, output, given, values.by_edge, others)
         self.norms = Norms(self.flow)
+        self.streams = Streams(self.flow, self.norms)
+        self.unread = self.streams.unread
         if not self.starts:
             raise ValueError(
                 f"the output of {type(module).__name__} does not depend on what it was given "
                 f"({', '.join(inputs.data)}) by what autograd sees"
             )
 
+    @contextmanager
+    def _parts_kept(self) -> Iterator[None]:
+        """Keep which part of the module made what: it gave it, or it handed it to a part of its own."""
+        running: list[str] = [""]
+
+        def keep(values: Any) -> None:
+            for tensor in tensors_in(values):
+                if tensor.grad_fn is not None:
+                    self.made.setdefault(tensor.grad_fn, running[-1])
+
+        def enter(name: str, _: nn.Module, given: Any) -> None:
+            keep(given)
+            running.append(name)
+
+        def leave(_: nn.Module, __: Any, answer: Any) -> None:
+            keep(answer)
+            running.pop()
+
+        hooks = [
+            hook
+            for name, part in self.module.named_modules()
+            if name
+            for hook in (part.register_forward_pre_hook(partial(enter, name)), part.register_forward_hook(leave))
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def without_derivative(self, error: NoDerivativeError) -> str:
+        """In words, of which part of the module a function has none."""
+        near = [error.node] if error.node in self.made else self.flow.next(error.node, self.made.__contains__)
+        name = self.made[near[0]] if near else ""
+        part = f"{name} ({type(self.module.get_submodule(name)).__name__})" if name else type(self.module).__name__
+        return (
+            f"the audit cannot read {part}: a derivative was looked for, as of each function between the input and the "
+            f"output, and found was that the backward pass of {error.node.name().removesuffix('Backward')} fails, "
+            f"{error.reason}"
+        )
+
+    def _conditions(self) -> dict[str, list[Node]]:
+        """By name, what the module is given besides its stream, where that is made neither of several of its values, as
+        in an attention, nor of sublayers: times of diffusion, classes, the styles of adaLN or FiLM.
+
+        The stream is of what has most operations that all ways to the output pass.
+        """
+        flow = self.flow
+        reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
+        chains = {name: flow.chain(nodes, [flow.end]) for name, nodes in self.starts.items()}
+        main = max(chains, key=lambda name: len(chains[name]))
+        found = {}
+        for name in self.starts:
+            own = reach[name] - reach[main]
+            meets = {user for node in own for user in flow.users(node) if user in reach[main]}
+            mixes = any(operand in own for node in flow.products for operand in flow.operands(node))
+            joins = bool(meets) and all(is_a(node, (*ADDS, *MULTIPLES)) for node in meets)
+            if name != main and joins and not mixes and len(meets) > 1:
+                found[name] = self.starts[name]
+        return found
+
     # ------------------------------------------------------------ the whole
 
     def built(self) -> Built:
+        name_functions(self.flow)
         sides: dict[str, list[Sublayer]] = {}
         final: dict[str, bool] = {}
         for side, starts, ends, nodes in self._sides():
@@ -292,7 +274,7 @@ class _Look:
             )
         start = next(iter(sides.values()))[0].start
         starts = {node for nodes in self.starts.values() for node in nodes}
-        rest = _Rest(self.flow, self.norms, sides, starts, self.left_out)
+        rest = Rest(self.flow, self.norms, sides, starts, self.left_out)
         self._tell_of_matrices(rest)
         return Built(
             module=self.module,
@@ -308,10 +290,11 @@ class _Look:
             biases=rest.biases,
             unused=[name for name, _ in self.module.named_parameters() if name not in self.flow.parameters],
             tied=rest.tied,
-            long_skips=list(dict.fromkeys(self.long_skips)),
+            long_skips=list(dict.fromkeys(self.streams.long_skips)),
             joined=self.joined,
             starts_normed=frozenset(self.starts_normed),
             serial=self.serial,
+            conditions=tuple(self.conditions),
         )
 
     def _channels_first(self, sides: Mapping[str, Sequence[Sublayer]]) -> tuple[int, ...] | None:
@@ -326,7 +309,7 @@ class _Look:
                 return shape
         return None
 
-    def _tell_of_matrices(self, rest: _Rest) -> None:
+    def _tell_of_matrices(self, rest: Rest) -> None:
         if names := sorted({pattern_of(name) for name in rest.matrices if name not in self.told}):
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:3])}{more}")
@@ -364,23 +347,23 @@ class _Look:
         self, side: str, starts: list[Node], ends: list[Node], nodes: Collection[Node]
     ) -> tuple[list[Sublayer], bool]:
         """Its sublayers, and whether a norm stands behind the last of them."""
-        stretches = self._stretches(side, starts, ends, nodes)
+        stretches = self.streams.stretches(side, starts, ends, nodes)
         sublayers: list[Sublayer] = []
         num_norms_behind: list[int] = []
         factors: list[float] = []
-        gap: list[_Stretch] = []
+        gap: list[Stretch] = []
         for stretch in [*stretches, None]:
             if stretch is not None and not stretch.terms:
                 gap.append(stretch)
                 continue
             self._tell_of_serial(side, gap, len(sublayers), is_last=stretch is None)
-            bare = list(takewhile(lambda part: not self._has_matrices(part), gap))
-            if stretch is None and self._begins_anew(gap):
-                bare = [part for part in gap if not self._has_matrices(part)]
-            if len(bare) < len(gap) and stretch is not None and self._changes_width(gap):
+            bare = list(takewhile(lambda part: not self.streams.has_matrices(part), gap))
+            if stretch is None and self.streams.begins_anew(gap):
+                bare = [part for part in gap if not self.streams.has_matrices(part)]
+            if len(bare) < len(gap) and stretch is not None and self.streams.changes_width(gap):
                 bare = []
             is_norm_here = self.norms.stands_in({node for part in bare for node in part.inside}, counts=True)
-            factors.append(self._factor_of(bare, is_behind_norm=not sublayers))
+            factors.append(self.streams.factor_of(bare, is_behind_norm=not sublayers))
             if not sublayers and is_norm_here:
                 self.starts_normed.add(side)
             if sublayers:
@@ -399,157 +382,7 @@ class _Look:
         growth = self.flow.growth(sub.end, (following.start, 0), within)
         return replace(sub, output_growth=growth, end_moment=mean_square(self.flow.value((sub.end, 0))))
 
-    def _changes_width(self, stretches: Sequence[_Stretch]) -> bool:
-        return shape_of(stretches[0].start)[-1] != shape_of(stretches[-1].end)[-1]
-
-    def _begins_anew(self, stretches: Sequence[_Stretch]) -> bool:
-        """Whether an attention is added to a learned token, as in CaiT, where one token reads the rest in the end."""
-        flow = self.flow
-        inside = {node for stretch in stretches for node in stretch.inside}
-        if not any(node in flow.products for node in inside):
-            return False
-        for node in inside:
-            operands = [operand for operand in flow.operands(node)[:2] if operand is not None]
-            fixed = [operand for operand in operands if operand not in flow.active]
-            if is_a(node, ADDS) and len(operands) == 2 and len(fixed) == 1:
-                learned = flow.inactive_parameters(fixed[0])
-                if any(flow.parameters[name].ndim > 1 for name in learned):
-                    return True
-        return False
-
-    def _has_matrices(self, stretch: _Stretch) -> bool:
-        return any(node in self.flow.matrices for node in stretch.inside)
-
-    def _stretches(self, side: str, starts: list[Node], ends: list[Node], nodes: Collection[Node]) -> list[_Stretch]:
-        """The stretches of a side's stream, read without the skips that go round several sublayers."""
-        tried: set[Node] = set()
-        while True:
-            stretches = self._along(self.flow.chain(starts, ends), nodes)
-            broken = [part for part in stretches if part.end not in tried and len(self._ways_round(part)) > 1]
-            if not broken:
-                break
-            for stretch in broken:
-                tried.add(stretch.end)
-                self._cut(side, stretch, nodes)
-        whole = [part for part in stretches if self._is_one_sublayer(part)]
-        for stretch in stretches:
-            if stretch not in whole:
-                self.unread.append(
-                    f"{side}: {len(stretch.terms) - 1} branches share no single residual stream (several streams side "
-                    "by side, or skips across many layers)"
-                )
-        return whole
-
-    def _is_one_sublayer(self, stretch: _Stretch) -> bool:
-        """Whether no branch of a stretch reads another, as those of a parallel block or of experts do not."""
-        branches = self.flow.sorted(term.edge[0] for term in stretch.terms if term.edge is not None)
-        return not any(self.flow.between(branches[0], other) for other in branches[1:])
-
-    def _along(self, chain: Sequence[Node], nodes: Collection[Node]) -> list[_Stretch]:
-        return [self._stretch(start, end, nodes) for start, end in pairwise(chain)]
-
-    def _stretch(self, start: Node, end: Node, nodes: Collection[Node]) -> _Stretch:
-        inside = self.flow.between(start, end) - {start}
-        terms: list[_Term] = []
-        if any(node in self.flow.matrices for node in inside):
-            terms = self._terms(end, start, nodes)
-            if not any(term.edge is None for term in terms):
-                terms = []
-        return _Stretch(start, end, inside, terms)
-
-    def _ways_round(self, stretch: _Stretch) -> list[_Way]:
-        """Sums of a stretch of which one operand is made of the other by matrices."""
-        flow = self.flow
-        if sum(node in flow.matrices for node in stretch.inside) < 2:
-            return []
-        ways, within = [], stretch.inside | {stretch.start}
-        for node in flow.sorted(stretch.inside):
-            operands = [operand for operand in flow.operands(node)[:2] if operand in within]
-            if not is_a(node, ADDS) or len(operands) != 2:
-                continue
-            sources = {operand: self._source(operand, within) for operand in operands}
-            skip, branch = sorted(operands, key=lambda operand: flow.place(sources[operand]))
-            passed = flow.between(sources[skip], branch)
-            if any(part in flow.matrices for part in passed - {sources[skip]}):
-                ways.append(_Way(sources[skip], skip, node, passed))
-        return ways
-
-    def _source(self, node: Node, within: Collection[Node]) -> Node:
-        """What a value was before it was multiplied by numbers or seen in another shape."""
-        while passes_on(node) or is_a(node, MULTIPLES):
-            operands = [operand for operand in self.flow.operands(node) if operand in within]
-            if len(operands) != 1:
-                break
-            node = operands[0]
-        return node
-
-    def _cut(self, side: str, stretch: _Stretch, nodes: Collection[Node]) -> None:
-        """Cut what goes round several sublayers of a stretch, where that leaves sublayers alone."""
-        flow = self.flow
-        within, ways = stretch.inside | {stretch.start}, self._ways_round(stretch)
-        mixed, added = [], [(way.skip, way.sum) for way in ways if any(other.stands_in(way) for other in ways)]
-        for node in flow.sorted(stretch.inside):
-            operands = [operand for operand in flow.operands(node)[:2] if operand in within]
-            if is_a(node, ADDS) and len(operands) == 2 and (earlier := self._from_earlier_attention(node, operands)):
-                mixed.append((earlier, node))
-        ends = [operand for operand in flow.operands(stretch.end)[:2] if operand in within]
-        last = [[(operand, stretch.end)] for operand in ends] if is_a(stretch.end, ADDS) and len(ends) == 2 else []
-        cases = [
-            (mixed, "attentions are given values or logits of earlier ones"),
-            (added, "earlier values of the stream are added to later ones"),
-            *((end, "a second stream is added at the end") for end in last),
-        ]
-        for chosen in ([0], [1], [0, 1], *([case] for case in range(2, len(cases)))):
-            cuts = list(dict.fromkeys(cut for case in chosen for cut in cases[case][0]))
-            if not all(cases[case][0] for case in chosen):
-                continue
-            for cut in cuts:
-                flow.cut(*cut)
-            parts = self._along(flow.chain([stretch.start], [stretch.end]), nodes)
-            with_matrices = [part for part in parts if self._has_matrices(part)]
-            if len(with_matrices) > 1 and all(part.terms and self._is_one_sublayer(part) for part in with_matrices):
-                self.long_skips += [f"{side}: {cases[case][1]}" for case in chosen]
-                return
-            for cut in cuts:
-                flow.restore(*cut)
-
-    def _from_earlier_attention(self, node: Node, operands: Sequence[Node]) -> Node | None:
-        """Of a sum inside an attention, the operand that an earlier attention has made; None where there is none."""
-        flow = self.flow
-
-        def is_mixing(part: Node) -> bool:
-            return part in flow.matrices or part in flow.products
-
-        users = flow.next(node, is_mixing)
-        if not users or not all(user in flow.products for user in users):
-            return None
-        sources = [flow.nearest(operand, is_mixing, flow.active) for operand in operands]
-        for earlier, later in ((0, 1), (1, 0)):
-            if sources[earlier] and any(flow.between(a, b) for a in sources[earlier] for b in sources[later] if a != b):
-                return operands[earlier]
-        return None
-
-    def _factor_of(self, stretches: Sequence[_Stretch], *, is_behind_norm: bool) -> float:
-        """What a part of the stream without matrices multiplies by: before a norm that stands in it, or behind it.
-
-        A function in a norm's place has a scale of its own, and a norm that is written out may have one behind it.
-        """
-        places = [place for place, part in enumerate(stretches) if self.norms.stands_in(part.inside)]
-        if not places:
-            return math.prod(map(self._multiple, stretches))
-        if is_behind_norm:
-            rest = stretches[places[-1] + 1 :]
-            rest = [part for part in rest if is_a(part.end, ADDS) or not self.norms.is_written_out(part.start)]
-            return math.prod(map(self._multiple, rest))
-        is_function = not any(map(is_norm, stretches[places[0]].inside))
-        return 1.0 if is_function else math.prod(map(self._multiple, stretches[: places[0]]))
-
-    def _multiple(self, stretch: _Stretch) -> float:
-        """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by."""
-        terms = self._terms(stretch.end, stretch.start, self.flow.active)
-        return 1.0 if any(term.edge is not None for term in terms) else sum(term.factor for term in terms)
-
-    def _tell_of_serial(self, side: str, serial: Sequence[_Stretch], index: int, *, is_last: bool) -> None:
+    def _tell_of_serial(self, side: str, serial: Sequence[Stretch], index: int, *, is_last: bool) -> None:
         """Say where matrices stand on the stream itself, with no way round: a layer without residual connection.
 
         What changes the width is none: an embedding, a head, or the joining of patches.
@@ -560,11 +393,11 @@ class _Look:
         known = {pattern_of(name) for name in self.serial.get(side, ())}
         if is_last and (again := [name for name in names if pattern_of(name) in known]):
             names = again  # without the head
-        elif not names or (not has_attention and (len(names) < 2 or index == 0 or self._changes_width(serial))):
+        elif not names or (not has_attention and (len(names) < 2 or index == 0 or self.streams.changes_width(serial))):
             return
         self.told.update(names)
         where = "behind the last sublayer" if is_last else f"behind sublayer {index}" if index else "at the beginning"
-        if index and self._begins_anew(serial):
+        if index and self.streams.begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
             attends = [any(node in self.flow.products for node in part.inside) for part in serial]
             parts = [part for place, part in enumerate(serial) if any(attends[place:])]
@@ -592,61 +425,11 @@ class _Look:
 
     # ------------------------------------------------------------ one sublayer
 
-    def _terms(self, node: Node, start: Node, nodes: Collection[Node]) -> list[_Term]:
-        """The summands of a node: each what it was before it was added, scaled or seen in another shape."""
-        flow, terms = self.flow, []
-        waiting = [_Term((node, 0), 1.0)]
-        while waiting:
-            term = waiting.pop()
-            assert term.edge is not None
-            current = term.edge[0]
-            if current is start:
-                terms.append(replace(term, edge=None))
-                continue
-            active = [edge for edge in flow.edges(current) if edge[0] in nodes]
-            if is_a(current, ADDS) and len(active) < 3:
-                factors = dict(zip(flow.edges(current), flow.factors(current), strict=False))
-                for edge in active:
-                    factor = _one_number(factors[edge])
-                    waiting.append(replace(term, edge=edge, factor=term.factor * (1.0 if factor is None else factor)))
-            elif passes_on(current) and len(active) == 1:
-                waiting.append(replace(term, edge=active[0]))
-            elif is_a(current, MULTIPLES) and len(active) == 1:
-                factor, trained, entries = self._factor(current, active[0])
-                of_stream = active[0][0] is start and current is not node
-                is_gain = trained is not None and not of_stream and self.norms.ends_at(active[0][0], nodes)
-                if factor is None or is_gain:
-                    terms.append(term)
-                else:
-                    entries = max(term.entries, entries)
-                    waiting.append(_Term(active[0], term.factor * factor, trained or term.trained, entries))
-            else:
-                terms.append(term)
-        return terms
-
-    def _factor(self, node: Node, active: Edge) -> tuple[float | None, str | None, int]:
-        """What a multiple multiplies its active operand by, the mean where it is trained, that parameter's name, and
-        how many of its entries are taken.
-
-        None where it is neither trained nor one number.
-        """
-        flow = self.flow
-        place = flow.edges(node).index(active)
-        factors = flow.factors(node)[place]
-        if factors is None:
-            return None, None, 1
-        by = [edge for edge in flow.edges(node) if edge[0] is not None and edge[0] is not active[0]]
-        names = [name for operand, _ in by for name in flow.inactive_parameters(operand)]
-        if names:
-            entries = max(math.prod(shape_of(*edge)) for edge in by)
-            return factors.double().mean().item(), names[0], entries
-        return _one_number(factors), None, 1
-
-    def _sublayer(self, side: str, index: int, stretch: _Stretch) -> Sublayer:
+    def _sublayer(self, side: str, index: int, stretch: Stretch) -> Sublayer:
         flow = self.flow
         parts: list[Part] = []
-        branches: list[_Term] = []
-        read: list[tuple[_Term, Branch]] = []
+        branches: list[Term] = []
+        read: list[tuple[Term, Branch]] = []
         for term in stretch.terms:
             if term.edge is None:
                 continue
@@ -665,6 +448,7 @@ class _Look:
         kinds = sorted({part.kind for part in parts})
         kind = kinds[0] if len(kinds) == 1 else "parallel" if kinds == ["attention", "ffn"] else "other"
         trained, entries = next(((term.trained, term.entries) for term in branches if term.trained), (None, 1))
+        is_gated = any(term.is_gated for term in branches)
         value = [flow.value(term.edge) for term in branches[:1] if term.edge is not None]
         factor = branches[0].factor if branches else 0.0
         facts: dict[str, Any] = {}
@@ -676,7 +460,8 @@ class _Look:
             kind=kind,
             residual_weight=sum(term.factor for term in stretch.terms if term.edge is None),
             branch_weight=factor,
-            trained=None if trained is None else "scalar" if entries == 1 else "vector",
+            trained="gate" if is_gated else None if trained is None else "scalar" if entries == 1 else "vector",
+            modulated=self._modulated(stretch),
             branch_parameter=trained,
             norms=frozenset().union(*(part.norms for part in parts)),
             weights=tuple(_numbered([weight for part in parts for weight in part.weights])),
@@ -687,6 +472,14 @@ class _Look:
             end=stretch.end,
             **facts,
         )
+
+    def _modulated(self, stretch: Stretch) -> frozenset[str]:
+        """Which of scale and shift conditions make of what the branches of a stretch are given."""
+        flow = self.flow
+        behind = flow.reached(node for node in stretch.inside if node in flow.matrices)
+        ahead = [node for node in stretch.inside - behind if self.streams.is_conditioned(node)]
+        kinds = ((MULTIPLES, "scale"), (("AddcmulBackward",), "scale"), (ADDS, "shift"))
+        return frozenset(word for names, word in kinds if any(is_a(node, names) for node in ahead))
 
 
 # ---------------------------------------------------------------- sublayers of one side, together
@@ -728,11 +521,16 @@ def _with_factors(sublayers: Sequence[Sublayer], factors: Sequence[float]) -> li
 
 
 def _with_layers(sublayers: Sequence[Sublayer]) -> list[Sublayer]:
-    """With the number of the block that each belongs to: a block has one self-attention, or is one sublayer."""
+    """With the number of the block that each belongs to: a block has one self-attention. Where none has, it is what the
+    names of matrices number, if each number comes once, and else one sublayer."""
     attentions = [place for place, sub in enumerate(sublayers) if sub.kind in ("attention", "parallel")]
     number = len(attentions)
     if not number:
-        return [_in_layer(sub, sub.index) for sub in sublayers]
+        blocks = [block_of(sub.weights[0].name) if sub.weights else None for sub in sublayers]
+        runs = [len(list(group)) for _, group in groupby(blocks)]
+        if None in blocks or len(runs) != len(set(blocks)) or len(set(runs)) > 1:
+            return [_in_layer(sub, sub.index) for sub in sublayers]
+        return [_in_layer(sub, place // runs[0] + 1) for place, sub in enumerate(sublayers)]
     size, rest = divmod(len(sublayers), number)
     if not rest and all(place // size == block for block, place in enumerate(attentions)):
         return [_in_layer(sub, place // size + 1) for place, sub in enumerate(sublayers)]
@@ -766,135 +564,6 @@ def _with_post(sublayers: Sequence[Sublayer], num_norms_behind: Sequence[int]) -
     number = num_norms_behind[-1]
     last = replace(last, norms=last.norms | {"post"}) if number and is_post else last
     return [*placed, last], number > is_post
-
-
-# ---------------------------------------------------------------- what is no matrix of a branch
-
-
-class _Rest:
-    """Roles of the remaining parameters.
-
-    roles: by name. biases: by name, the roles of the bias's matrix. tied: embeddings that are the head as well.
-    matrices: names of matrices inside branches that have no role.
-    """
-
-    def __init__(
-        self,
-        flow: Flow,
-        norms: Norms,
-        sides: Mapping[str, Sequence[Sublayer]],
-        starts: Collection[Node],
-        left_out: Collection[Node],
-    ) -> None:
-        self.flow, self.norms, self.starts, self.left_out = flow, norms, starts, left_out
-        self.roles: dict[str, str] = {}
-        self.biases: dict[str, tuple[str, ...]] = {}
-        self.tied: list[str] = []
-        self.matrices: list[str] = []
-        self.branch_roles: dict[str, list[str]] = {}
-        for side in sides.values():
-            for sub in side:
-                for weight in sub.weights:
-                    self.branch_roles.setdefault(weight.name, []).append(weight.role)
-        self.branch_parameters = {sub.branch_parameter: sub.trained for side in sides.values() for sub in side}
-        self.behind = flow.reached([side[-1].end for side in sides.values()][-1:])
-        self.before = [(side[0].start, flow.reached([side[0].start])) for side in sides.values()]
-        for name in flow.leaves:
-            if name not in self.branch_roles:
-                self.roles[name] = self._role(name)
-        for name, role in self.roles.items():
-            if role == "embedding" and any(node in self.behind for node in self._matrices(name)):
-                self.tied.append(name)
-
-    def _matrices(self, name: str) -> list[Node]:
-        return [node for node, own in self.flow.matrices.items() if own == name]
-
-    def _role(self, name: str) -> str:
-        flow = self.flow
-        if name in self.branch_parameters:
-            return "branch_weight" if self.branch_parameters[name] == "scalar" else "layer_scale"
-        waiting, seen, look_up = [flow.leaves[name]], set(), None
-        uses: list[tuple[Node, Node]] = []
-        while waiting:
-            node = waiting.pop(0)
-            for user in flow.users(node):
-                if user in self.starts:
-                    return "embedding"
-                if user in flow.active:
-                    uses.append((node, user))
-                elif user not in seen:
-                    seen.add(user)
-                    waiting.append(user)
-                    look_up = user if is_a(user, _LOOK_UPS) else look_up
-        roles = ((role, user) for node, user in uses if (role := self._role_at(name, node, user, look_up)))
-        role, user = next(roles, ("other", None))
-        return role if user is None or not role.startswith("norm_") or self._is_of_stack(user) else "other"
-
-    def _is_of_stack(self, norm: Node) -> bool:
-        """Whether a norm is one of the stack's, and not of an embedding, or of what is left out behind the stack."""
-        is_behind = any(norm in reached and norm is not start for start, reached in self.before)
-        return is_behind and norm not in self.left_out
-
-    def _role_at(self, name: str, node: Node, user: Node, look_up: Node | None) -> str | None:
-        """What a parameter, or what was made of it, is for an operation on data. look_up: where its rows are looked up
-        by something else than data."""
-        flow, parameter = self.flow, self.flow.parameters[name]
-        if flow.matrices.get(user) == name:
-            return self._role_of_matrix(name, user)
-        if is_norm(user):
-            return "norm_gain" if flow.operands(user).index(node) == 1 else "norm_bias"
-        if is_a(user, (*PRODUCTS, CONVOLUTION)):
-            return "other" if self._is_in_factor(node, user) else self._bias(name, user)
-        active = next((operand for operand in flow.operands(user) if operand in flow.active), None)
-        is_factor = is_a(user, ("AddcmulBackward",)) and flow.operands(user).index(node) > 0
-        if (is_factor or is_a(user, MULTIPLES)) and active is not None:
-            return "norm_gain" if self.norms.is_part_at(active, user) else None
-        if is_a(user, ADDS) and active is not None:
-            curved = any(is_a(part, ("TanhBackward", "ErfBackward")) for part in flow.users(user))
-            if curved or self.norms.is_gained(active):
-                return "norm_bias"
-            if self._bias(name, active) == "bias":
-                return "bias"
-            if look_up is not None and not _is_of_places(look_up, parameter):
-                return "embedding"
-            return "positions" if parameter.ndim > 1 else None
-        is_in_branch = any(user in reached for _, reached in self.before)
-        return "embedding" if is_a(user, ("CatBackward", "StackBackward")) and not is_in_branch else None
-
-    def _is_in_factor(self, node: Node, product: Node) -> bool:
-        """Whether what was made of a parameter is a factor of a product whose matrix is made of another one, too."""
-        matrix = self.flow.matrices.get(product)
-        return matrix is not None and matrix in self.flow.inactive_parameters(node)
-
-    def _bias(self, name: str, node: Node) -> str:
-        """A bias, of the matrix whose product it is added to."""
-        while node not in self.flow.matrices and passes_on(node):
-            node = next(operand for operand in self.flow.operands(node) if operand in self.flow.active)
-        matrix = self.flow.matrices.get(node)
-        roles = self.branch_roles.get(matrix or "", ["head"] if node in self.behind else [])
-        if matrix is None or (not roles and self.flow.parameters[name].ndim > 1):
-            return "other"
-        self.biases[name] = tuple(dict.fromkeys(roles))
-        return "bias"
-
-    def _role_of_matrix(self, name: str, node: Node) -> str:
-        if node in self.behind:
-            return "head"
-        if not any(node in reached for _, reached in self.before):
-            return "embedding"
-        near = [node, *self.flow.next(node, lambda user: user in self.flow.matrices or is_a(user, _ROUTES))]
-        if shape_of(node)[-1] > 1 and not any(is_a(part, _ROUTES) for part in near):
-            self.matrices.append(name)
-        return "other"
-
-
-def _is_of_places(look_up: Node, table: Tensor) -> bool:
-    """Whether a look-up is of places, each of which comes once, and not of kinds of tokens."""
-    saved = getattr(look_up, "_saved_indices", None)
-    for indices in saved if isinstance(saved, (tuple, list)) else (saved,):
-        if isinstance(indices, Tensor) and indices.numel() > 1:
-            return indices.unique().numel() > 1 or len(table) > 2 * indices.numel()
-    return False
 
 
 # ---------------------------------------------------------------- small things
@@ -934,7 +603,7 @@ def _starts(output: Tensor, data: Mapping[str, Tensor]) -> dict[str, list[Node]]
         node = waiting.pop()
         if node in leaves:
             starts[leaves[node]].append(node)
-        elif is_a(node, _LOOK_UPS):
+        elif is_a(node, LOOK_UPS):
             for name in _read_by(node, data):
                 starts[name].append(node)
         for operand, _ in node.next_functions:
@@ -957,18 +626,6 @@ def _read_by(node: Node, data: Mapping[str, Tensor]) -> list[str]:
         ]
 
     return names(torch.flatten) or names(lambda ids: ids.flatten().sort().values)
-
-
-def _one_number(factors: Tensor | None) -> float | None:
-    """The number that all these entries are; None where they differ by more than rounding."""
-    if factors is None or not factors.numel():
-        return None
-    number = factors.double().flatten()
-    middle = number.median().item()
-    spread = (number - middle).abs().max().item()
-    if spread > 8 * torch.finfo(factors.dtype).eps * abs(middle):
-        return None
-    return middle
 
 
 def mean_square(value: Tensor | None) -> float:

@@ -70,14 +70,12 @@ class Models:
         """The standard deviations of matrices, by side and role, over all depths."""
         found: dict[Key, list[Point]] = {}
         for depth, own in self._asked_of():
-            seen: dict[Key, int] = {}
             for sub, asked in own:
                 for role, weights in sub.roles.items():
                     key = sub.side, role
-                    seen[key] = layer = seen.get(key, 0) + 1
                     if (wanted := asked(role)) is not None:
                         found.setdefault(key, []).extend(
-                            _point(weight, depth.counts[sub.side], layer, wanted) for weight in weights
+                            _point(weight, depth.counts[sub.side], sub.layer, wanted) for weight in weights
                         )
         return found
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from rich.table import Table
+
+from depthlaw.auditing.answer import Answer
 from depthlaw.auditing.compare import NOT_INDEPENDENT
-from depthlaw.auditing.faults import times
+from depthlaw.auditing.faults import Fault, times
 from depthlaw.auditing.look import pattern_of
+from depthlaw.auditing.sublayer import Sublayer
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.system.page import Page, columns, grid
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from depthlaw.auditing.audit import Audit
-    from depthlaw.auditing.faults import Fault
 
 _MOST_BLOCKS = 12
 """Lines of the table of sublayers: a model whose weights differ from layer to layer has a line for each."""
@@ -26,7 +23,7 @@ _GROWS = 0.1
 """Exponent of the update in the number of layers from which on it is told that the update grows."""
 
 
-def title(audit: Audit) -> str:
+def title(audit: Answer) -> str:
     """The audit in one line.
 
     >>> import torch, depthlaw
@@ -47,7 +44,7 @@ def title(audit: Audit) -> str:
     return f"{start}, nearest to the {_kind(audit)} {audit.nearest.name}: {text} of its own"
 
 
-def show(page: Page, audit: Audit) -> None:
+def show(page: Page, audit: Answer) -> None:
     """The whole audit: what is built, how it moves, the faults, and what to do next."""
     last = audit.depths[-1].built
     page.say(title(audit), "bold")
@@ -77,18 +74,16 @@ def show(page: Page, audit: Audit) -> None:
 # ---------------------------------------------------------------- what is built
 
 
-def _blocks(audit: Audit) -> Table:
+def _blocks(audit: Answer) -> Table:
     """A line for each stretch of sublayers that are alike."""
     sides = audit.depths[-1].built.sides
     rows: list[list[str]] = []
     for side, sublayers in sides.items():
         groups: dict[tuple[str, str, str], int] = {}
         for sub in sublayers:
-            trained = {"scalar": " (trained)", "vector": " (a trained vector)", None: ""}[sub.trained]
-            scale = "" if abs(sub.branch_weight - 1) < 1e-9 and not trained else f"{sub.branch_weight:.4g}{trained} "
-            stream = "" if abs(sub.residual_weight - 1) < 1e-9 else f"{sub.residual_weight:.4g} "
+            form = _form(sub, ", ".join(audit.depths[-1].built.conditions))
             kind = "cross-attention" if sub.kind == "cross" else sub.kind
-            key = kind, f"{stream}x + {scale}F(x)", ", ".join(sorted(sub.norms)) or "none"
+            key = kind, form, ", ".join(sorted(sub.norms)) or "none"
             groups[key] = groups.get(key, 0) + 1
         rows += [[side, f"{number} {kind}", form, norms] for (kind, form, norms), number in groups.items()]
     more = len(rows) - _MOST_BLOCKS
@@ -98,10 +93,22 @@ def _blocks(audit: Audit) -> Table:
     return grid(heads[start:], [row[start:] for row in rows], heads)
 
 
+def _form(sub: Sublayer, conditions: str) -> str:
+    """What a sublayer makes of x."""
+    trained = {"scalar": " (trained)", "vector": " (a trained vector)"}.get(sub.trained or "", "")
+    is_one = abs(sub.branch_weight - 1) < 1e-9 and not trained
+    scale = f"gate({conditions}) " if sub.trained == "gate" else "" if is_one else f"{sub.branch_weight:.4g}{trained} "
+    stream = "" if abs(sub.residual_weight - 1) < 1e-9 else f"{sub.residual_weight:.4g} "
+    words = {"scale": "scaled", "shift": "shifted"}
+    does = [words[of] for of in sorted(sub.modulated)]
+    given = f"x, {' and '.join(does)} by {conditions}" if does else "x"
+    return f"{stream}x + {scale}F({given})"
+
+
 # ---------------------------------------------------------------- how it moves
 
 
-def _show_updates(page: Page, audit: Audit) -> None:
+def _show_updates(page: Page, audit: Answer) -> None:
     """One table, or two where one is too wide: the initialisation, and the update."""
     rows, draws = _updates(audit)
     heads = ["role", "init std", *(f"N = {layers}" for layers in audit.layers), "exponent", "predicted"]
@@ -123,7 +130,7 @@ def _show_updates(page: Page, audit: Audit) -> None:
     )
 
 
-def _updates(audit: Audit) -> tuple[list[list[str] | None], str | None]:
+def _updates(audit: Answer) -> tuple[list[list[str] | None], str | None]:
     """Lines of the table, and how all matrices are drawn where that is one and the same. A role that one side alone
     has stands there, and not once more for both sides."""
     sides: dict[str, list[str]] = {}
@@ -218,13 +225,13 @@ def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
 # ---------------------------------------------------------------- what to do next
 
 
-def _kind(audit: Audit) -> str:
+def _kind(audit: Answer) -> str:
     if audit.claimed is not None:
         return "recipe" if audit.claimed.is_absolute else "scheme"
     return "scheme" if audit.nearest is None else audit.nearest.kind
 
 
-def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
+def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
     if audit.claimed is not None:
         if not audit.faults:
             yield f"No faults: the model is built as {audit.claimed.name} says.", "bold green"
@@ -261,12 +268,12 @@ def _ending(audit: Audit) -> Iterator[tuple[str, str | None]]:
         yield "What to change when the model gets deeper:", None
 
 
-def _has_copies(audit: Audit) -> bool:
+def _has_copies(audit: Answer) -> bool:
     """Whether layers share what the prediction takes to be drawn for each."""
     return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or bool(audit.depths[-1].built.shared)
 
 
-def _advise(audit: Audit) -> str | None:
+def _advise(audit: Answer) -> str | None:
     """The command that says what to change between the depths of the audit; None where it would have no answer."""
     meant = audit.claimed or audit.nearest
     if meant is None or len(audit.layers) < 2:

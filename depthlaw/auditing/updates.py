@@ -123,9 +123,9 @@ def as_config(built: Built) -> ModelConfig:
     """
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
         side = f"{other.side}, " if len(built.sides) > 1 else ""
+        name = f" ({built.called(other)})" if built.called(other) else ""
         raise ValueError(
-            f"{side}sublayer {other.index} is neither attention nor FFN: what it adds to the stream is no product of a "
-            "matrix with data, as where one einsum multiplies experts by their router's weights, too (write it as two)"
+            f"{side}sublayer {other.index}{name} is neither attention nor FFN: {other.found or 'its branches differ'}"
         )
     first = next((sub for sub in built.sublayers if sub.num_heads), None)
     queries = next((w for w in built.weights if w.role.endswith("q")), None)

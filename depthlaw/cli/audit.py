@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from depthlaw.cli import options
 from depthlaw.cli.options import MORE, BadInputError, argument, option, refusing
 from depthlaw.cli.output import print_json, progress
 from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
-from depthlaw.system.files import document
+from depthlaw.system.files import as_text, document, write_atomically
 from depthlaw.system.page import Page
 
 if TYPE_CHECKING:
@@ -23,8 +25,11 @@ EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
     "audit mymodel:build --layers 4,8,16 --recipe gpt2 --optimizer adamw",
     "audit mymodel:build --layers 4,8,16,32 --scheme deepnorm --optimizer adam --plot mine.svg",
+    "audit mymodel:build --layers 2,4 --recipe gpt2 --baseline accepted.json --markdown out/audit.md",
 )
 _LAYERS = "2,4,8,16"
+IN_CI = "In continuous integration"
+"""A panel of ``--help``."""
 
 
 def run(
@@ -53,6 +58,22 @@ def run(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
     scheduler: str | None = options.SCHEDULER,
+    ignore: list[str] | None = option(
+        "KIND=reason: faults of this kind do not count, for a reason that is told with them. It may be repeated.",
+        None,
+        IN_CI,
+        metavar="KIND=REASON",
+        read=None,
+    ),
+    baseline: Path | None = option(
+        "Fail where the initialisation has changed since this file was written; what is in it is accepted, its faults "
+        "too.",
+        None,
+        IN_CI,
+    ),
+    accept: bool = option("Write --baseline anew: what is built now is accepted.", None, IN_CI),
+    markdown: Path | None = option("Also write the faults as a page in Markdown.", None, IN_CI),
+    sarif: Path | None = option("Also write them as SARIF, which GitHub shows beside the code.", None, IN_CI),
     shows_traceback: bool = TRACEBACK,
     as_json: bool = options.JSON,
 ) -> None:
@@ -65,67 +86,203 @@ def run(
     predicted, role by role. With --scheduler, depths and seeds are measured
     side by side on the workers of a Dask cluster, which import MODULE from the
     folder that it is in here. Exit 1: there are faults.
+
+    Without MODULE:FACTORY and --hf the audits are those of [tool.depthlaw.audit]
+    in your pyproject.toml, in the words of these options.
     """
-    if (factory is None) == (hf is None):
-        both = ", not both" if factory else ""
-        raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
-    if width is not None and hf is None:
-        raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
+    if accept and baseline is None and (factory or hf):
+        raise BadInputError("--accept needs --baseline FILE, which it writes")
+    folder, asked = _asked(
+        Asked(
+            factory=factory,
+            layers=layers,
+            scheme=scheme,
+            recipe=recipe,
+            optimizer=optimizer,
+            inputs=inputs,
+            hf=hf,
+            width=width,
+            seeds=seeds,
+            seed=seed,
+            ignore=ignore,
+            baseline=baseline,
+        )
+    )
+    if plot is not None and len(asked) > 1:
+        raise BadInputError(f"--plot draws one audit, and {folder / 'pyproject.toml'} has {len(asked)}")
+    for one in asked:
+        one.check()
 
-    factory, folder = where(factory, hf)
-    if recipe is not None:  # before what takes seconds to import
-        from depthlaw.recipes.catalogue import recipe as recipe_named
+    from depthlaw.auditing.text import show
+    from depthlaw.testing.outcome import Outcome
+    from depthlaw.testing.reports import Place, markdown_of, sarif_of
 
-        with refusing("--recipe"):
-            recipe_named(recipe)
+    outcomes: list[tuple[Outcome, Place | None]] = []
+    for one in asked:
+        with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
+            answer, build = _audited(one, folder, scheduler)
+        with refusing("--baseline"):
+            outcome = Outcome.of(answer, ignore=one.reasons, baseline=one.accepted(accept))
+            if accept and one.baseline is not None:
+                outcome.baseline.write(one.baseline)
+                outcome = Outcome.of(answer, ignore=one.reasons, baseline=outcome.baseline)
+        outcomes.append((outcome, None if build is None else Place.of(build)))
+    if plot is not None:
+        _draw(outcomes[0][0].audit, plot)
+    if markdown is not None:
+        write_atomically(markdown, markdown_of([outcome for outcome, _ in outcomes]))
+    if sarif is not None:
+        write_atomically(sarif, as_text(sarif_of(outcomes)))
+    if as_json:
+        documents = [outcome.document() for outcome, _ in outcomes]
+        print_json(document(**documents[0]) if len(documents) == 1 else document(audits=documents))
+    else:
+        page = Page()
+        for outcome, _ in outcomes:
+            show(page, outcome.audit)
+            for line in outcome.remarks:
+                page.say(line)
+            if outcome.audit.faults and outcome.is_fine:
+                page.say("No fault counts.", "bold green")
+        for path in (plot, markdown, sarif, *(one.baseline for one in asked if accept)):
+            page.wrote(path)
+    if not all(outcome.is_fine for outcome, _ in outcomes):
+        raise SystemExit(1)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One audit, as its options say it."""
+
+    factory: str | None
+    layers: list[int]
+    scheme: str | None
+    recipe: str | None
+    optimizer: str
+    inputs: str | None
+    hf: str | None
+    width: int | None
+    seeds: int
+    seed: int
+    ignore: list[str] | None
+    baseline: Path | None
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        from depthlaw.testing.outcome import reasons
+
+        return reasons(self.ignore or [])
+
+    def accepted(self, is_accepting: bool) -> Any:
+        """What the baseline has; None without one, or where it is written now."""
+        from depthlaw.testing.baseline import Baseline
+
+        if self.baseline is None or is_accepting:
+            return None
+        if not self.baseline.exists():
+            raise BadInputError(f"--baseline: there is no {self.baseline}; --accept writes it, of what is built now")
+        return Baseline.read(self.baseline)
+
+    def check(self) -> None:
+        """What can be refused before what takes seconds to import."""
+        if (self.factory is None) == (self.hf is None):
+            both = ", not both" if self.factory else ""
+            raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
+        if self.width is not None and self.hf is None:
+            raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
+        where(self.factory, self.hf)
+        if self.recipe is not None:
+            from depthlaw.recipes.catalogue import recipe as recipe_named
+
+            with refusing("--recipe"):
+                recipe_named(self.recipe)
+        with refusing():
+            if self.ignore:
+                self.reasons  # noqa: B018
+
+
+def _asked(given: Asked) -> tuple[Path, list[Asked]]:
+    """The folder that modules are imported from, and the audits: the one that was given, or those of the user's
+    pyproject.toml, in which what was given counts first."""
+    here = Path.cwd()
+    if given.factory is not None or given.hf is not None:
+        return here, [given]
+
+    from depthlaw.testing.configured import read
+
+    with refusing():
+        found = read(here)
+    if found is None:
+        return here, [given]
+    folder, audits = found
+    usual = {"layers": options.counts(_LAYERS, "--layers"), "optimizer": "adamw", "seeds": 4, "seed": 0}
+    asked = []
+    for one in audits:
+        own = {
+            "factory": one.factory,
+            "layers": one.layers,
+            "scheme": one.scheme,
+            "recipe": one.recipe,
+            "optimizer": one.optimizer,
+            "inputs": one.input,
+            "hf": one.hf,
+            "width": one.width,
+            "seeds": one.seeds,
+            "seed": one.seed,
+            "ignore": [f"{kind}={reason}" for kind, reason in one.ignore.items()] or None,
+            "baseline": None if one.baseline is None else folder / one.baseline,
+        }
+        changes = {
+            name: value for name, value in own.items() if value is not None and getattr(given, name) == usual.get(name)
+        }
+        if one.factory is not None and one.factory.rpartition(":")[0].endswith(".py"):
+            changes["factory"] = str(folder / one.factory)
+        asked.append(replace(given, **changes))
+    return folder, asked
+
+
+def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, Callable[..., Any] | None]:
+    """The audit, and the builder of the user's own. What the model prints is no part of the answer."""
     from depthlaw.auditing.audit import Elsewhere, audit
     from depthlaw.auditing.builders import Sent, hugging_face, load_there, named
-    from depthlaw.auditing.text import show
 
-    # What the model prints is no part of the answer.
-    with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
-        if hf is not None:
-            build, own = hugging_face(hf, width)
-            recipe = recipe or (own if scheme is None else None)
-        else:
-            build = named(factory or "", "MODULE:FACTORY", folder)
-        give = None if inputs is None else named(inputs, "--input")
-        with ExitStack() as stack:
-            elsewhere = None
-            if scheduler is not None:
-                from depthlaw.sims.cluster import Cluster
-
-                audit_name = uuid4().hex
-                load = partial(
-                    load_there,
-                    None if factory is None else Sent.of(factory, "MODULE:FACTORY", audit_name),
-                    None if hf is None else (str(Path(hf).resolve()) if hf.endswith(".json") else hf, width),
-                    None if inputs is None else Sent.of(inputs, "--input", audit_name),
-                )
-                elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
-            tell = stack.enter_context(progress(is_alive=True))
-            answer = audit(
-                build,
-                layers,
-                scheme=scheme,
-                recipe=recipe,
-                optimizer=optimizer,
-                inputs=give,
-                num_seeds=seeds,
-                seed=seed,
-                elsewhere=elsewhere,
-                advance=tell,
-            )
-    if plot is not None:
-        _draw(answer, plot)
-    if as_json:
-        print_json(document(**answer.document()))
+    factory, place = where(asked.factory, asked.hf)
+    recipe = asked.recipe
+    if asked.hf is not None:
+        build, own = hugging_face(asked.hf, asked.width)
+        recipe = recipe or (own if asked.scheme is None else None)
     else:
-        show(Page(), answer)
-        Page().wrote(plot)
-    if answer.faults:
-        raise SystemExit(1)
+        build = named(factory or "", "MODULE:FACTORY", place or str(folder))
+    give = None if asked.inputs is None else named(asked.inputs, "--input", str(folder))
+    with ExitStack() as stack:
+        elsewhere = None
+        if scheduler is not None:
+            from depthlaw.sims.cluster import Cluster
+
+            audit_name = uuid4().hex
+            load = partial(
+                load_there,
+                None if factory is None else Sent.of(factory, "MODULE:FACTORY", audit_name),
+                None
+                if asked.hf is None
+                else (str(Path(asked.hf).resolve()) if asked.hf.endswith(".json") else asked.hf, asked.width),
+                None if asked.inputs is None else Sent.of(asked.inputs, "--input", audit_name),
+            )
+            elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
+        tell = stack.enter_context(progress(is_alive=True))
+        answer = audit(
+            build,
+            asked.layers,
+            scheme=asked.scheme,
+            recipe=recipe,
+            optimizer=asked.optimizer,
+            inputs=give,
+            num_seeds=asked.seeds,
+            seed=asked.seed,
+            elsewhere=elsewhere,
+            advance=tell,
+        )
+    return answer, None if asked.hf is not None else build
 
 
 def _draw(audit: Audit, path: Path) -> None:

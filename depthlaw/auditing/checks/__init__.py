@@ -26,6 +26,7 @@ ALWAYS: Sequence[Check] = (
     layers.unread,
     layers.no_residual,
     layers.skips,
+    layers.conditions,
     layers.not_trained,
     layers.copies,
     branches.dead_branches,

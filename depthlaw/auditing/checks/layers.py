@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import torch
 
-from depthlaw.auditing.faults import Fault, Remark, Told, distinct, few
+from depthlaw.auditing.faults import Fault, Remark, Told, distinct, few, listed
 from depthlaw.auditing.fixes import Code, Edit
 from depthlaw.auditing.look import Built, Weight, pattern_of
 from depthlaw.auditing.models import Beside, Models
+from depthlaw.auditing.sublayer import block_of
 
 _START = 8
 """Entries of a matrix by which its copies are looked for."""
@@ -21,7 +21,7 @@ def layers_not_run(models: Models) -> Told:
     built = models.last.built
     skipped = _skipped(built)
     if skipped and (idle := built.unused_in_training(skipped)):
-        numbers = dict.fromkeys("".join(block) for name in idle if (block := _block_of(name)))
+        numbers = dict.fromkeys("".join(block) for name in idle if (block := block_of(name)))
         yield Fault(
             kind="depth-ignored",
             says="The module has layers that it does not run.",
@@ -36,9 +36,9 @@ def layers_not_run(models: Models) -> Told:
 
 def _skipped(built: Built) -> list[str]:
     """Parameters of the blocks of a stack of which the pass used none."""
-    stacks = {block[0] for w in built.weights if (block := _block_of(w.name))}
-    run = {_block_of(name) for name in built.flow.parameters}
-    blocks = {name: _block_of(name) for name in built.unused}
+    stacks = {block[0] for w in built.weights if (block := block_of(w.name))}
+    run = {block_of(name) for name in built.flow.parameters}
+    blocks = {name: block_of(name) for name in built.unused}
     return [name for name, block in blocks.items() if block and block[0] in stacks and block not in run]
 
 
@@ -97,6 +97,27 @@ def no_residual(models: Models) -> Told:
 def skips(models: Models) -> Told:
     """Ways round several sublayers, and what is put beside the stream."""
     yield from map(Remark, (*models.last.built.long_skips, *models.last.built.joined))
+
+
+def conditions(models: Models) -> Told:
+    """What is scaled, shifted or gated by something else than the stream."""
+    built = models.last.built
+    does = {
+        "scaled": sum("scale" in sub.modulated for sub in built.sublayers),
+        "shifted": sum("shift" in sub.modulated for sub in built.sublayers),
+        "gated": sum(sub.trained == "gate" for sub in built.sublayers),
+    }
+    if not built.conditions or not any(does.values()):
+        return
+    words = listed([word for word, number in does.items() if number])
+    gates = [sub.branch_weight for sub in built.sublayers if sub.trained == "gate"]
+    size = f"; the gates' root mean square is {_between(min(gates), max(gates))} at the start" if gates else ""
+    says = f", of which {models.claimed.name} says nothing" if models.claimed is not None else ""
+    yield Remark(f"branches are {words} by {listed(built.conditions)}{says}{size}")
+
+
+def _between(least: float, most: float) -> str:
+    return f"{least:.3g}" if most - least < 0.01 * most or not most else f"{least:.3g} to {most:.3g}"
 
 
 def not_trained(models: Models) -> Told:
@@ -193,19 +214,8 @@ def _drawn_anew(name: str) -> Code:
     )
 
 
-def _block_of(name: str) -> tuple[str, str] | None:
-    """The stack and the block of a parameter, by the first number in its name.
-
-    >>> from depthlaw.auditing.checks.layers import _block_of
-    >>> _block_of("h.3.experts.0.up"), _block_of("head.weight")
-    (('h.', '3'), None)
-    """
-    found = re.match(r"(.*?)(?<![^.])(\d+)\.", name)
-    return None if found is None else (found[1], found[2])
-
-
 def _num_blocks(built: Built) -> int:
     """Of the stack that has most, by the names of what it runs."""
-    stacks = {block[0] for weight in built.weights if (block := _block_of(weight.name))}
-    blocks = {block for name in built.flow.parameters if (block := _block_of(name)) and block[0] in stacks}
+    stacks = {block[0] for weight in built.weights if (block := block_of(weight.name))}
+    blocks = {block for name in built.flow.parameters if (block := block_of(name)) and block[0] in stacks}
     return max(Counter(stack for stack, _ in blocks).values(), default=0)

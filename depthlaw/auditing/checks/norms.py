@@ -143,7 +143,7 @@ def input_scales(beside: Beside) -> Told:
     if beside.asked[-1].norm_kind in NORM_FUNCTIONS:
         return  # what is behind a function in a norm's place hangs on the stream
     for side, own in beside.by_side:
-        both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places]
+        both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places and not p.built.modulated]
         both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms)]
         wrong = [(d, p) for d, p in both if not is_near(p.built.input_rms, p.asked.input_scale, SCALE)]
         if not wrong:

@@ -61,7 +61,7 @@ def odd_weights(models: Models) -> Told:
     if models.last.built.long_skips:
         return  # an earlier value of the stream may come in where it is another
     for side, key, _ in _groups(models):
-        for weight, value in (("residual_weight", _share_of_stream), ("branch_weight", lambda sub: sub.branch_weight)):
+        for weight, value in (("residual_weight", _share_of_stream), ("branch_weight", _branch_weight)):
             odd = _odd_one(models, side, key, value)
             if odd and not is_near(getattr(odd[-1].sub, weight), getattr(odd[-1].rest[0], weight), NEAR):
                 yield _odd_weight(odd, weight)
@@ -144,8 +144,15 @@ def _apart(values: Sequence[float], share: float) -> list[int]:
     return off if is_clear and middle else list(range(len(values)))
 
 
+def _branch_weight(sub: Sublayer) -> float:
+    """1 of a gate, which is another for each condition."""
+    return 1.0 if sub.trained == "gate" else sub.branch_weight
+
+
 def _share_of_stream(sub: Sublayer) -> float:
     """The residual weight over the branch weight: a number behind the sum is in both."""
+    if sub.trained == "gate":
+        return sub.residual_weight
     return sub.residual_weight / sub.branch_weight if sub.branch_weight else 0.0
 
 

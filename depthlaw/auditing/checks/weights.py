@@ -31,7 +31,8 @@ def residual_weights(beside: Beside) -> Told:
 
 def branch_weights(beside: Beside) -> Told:
     """What multiplies branches, and whether that is trained."""
-    for side, own in beside.by_side:
+    for side, every in beside.by_side:
+        own = [(depth, pair) for depth, pair in every if pair.built.trained != "gate"]  # of which a claim says nothing
         wrong = [(depth, pair) for depth, pair in own if _is_branch_off(pair)]
         if wrong and _is_of_another_base(beside, own):
             yield Remark(

@@ -44,13 +44,15 @@ GAINED = ("v", "out", "fc1", "fc2", "cross_v", "cross_out")
 
 @dataclass(frozen=True, kw_only=True)
 class Twin:
-    """A right implementation. build: number of layers (of either side) to module. layers: the depths to look at."""
+    """A right implementation. build: number of layers (of either side) to module. layers: the depths to look at.
+    inputs: what the module is called with, where that is not guessed."""
 
     name: str
     build: Build
     scheme: str | None = None
     recipe: str | None = None
     layers: tuple[int, ...] = LAYERS
+    inputs: Callable[[nn.Module], Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,19 @@ from collections.abc import Sequence
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.faults import Fault
-from tests.depthlaw.auditing.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
+from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.transformer import Build, renamed
+
+PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
+TWINS = gallery.TWINS | gallery_field.TWINS
+RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
 
 
 def faults_of(build: Build, twin: Twin) -> Sequence[Fault]:
     """What the audit says of a builder, by the claim of a twin and of each role by itself."""
-    return audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, measures=False).findings.faults
+    claim = {"scheme": twin.scheme, "recipe": twin.recipe}
+    return audit(build, twin.layers, **claim, inputs=twin.inputs, measures=False).findings.faults
 
 
 def missed(planted: Planted, *, is_renamed: bool = False) -> str:

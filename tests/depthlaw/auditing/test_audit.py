@@ -17,7 +17,8 @@ from torch.nn.utils.parametrizations import weight_norm
 from transformers import CONFIG_MAPPING
 
 import depthlaw
-from depthlaw.auditing.audit import _missed, audit, extrapolated
+from depthlaw.auditing.audit import audit
+from depthlaw.auditing.beyond import extrapolated, missed_by
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.initialise import Initialised
@@ -511,7 +512,7 @@ def test_whether_a_prediction_misses_does_not_come_and_go(factor: float, least: 
                                      for role, value in row.items()} for _ in range(4)])
             for depth, row in zip(answer.depths, answer.predicted, strict=True)
         ]  # fmt: skip
-        told += "update" in _missed(depths, answer.predicted)
+        told += "update" in missed_by(depths, answer.predicted)
     assert least <= told / 200 <= most
 
 

@@ -9,12 +9,20 @@ import torch
 from torch import nn
 
 from depthlaw.auditing.audit import audit
-from depthlaw.auditing.inputs import guess
-from tests.depthlaw.auditing.gallery import PLANTED, RENAMED, TWINS, Planted, Twin
+from depthlaw.auditing.inputs import Inputs, given, guess
+from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.score import accused, missed
 from tests.depthlaw.auditing.transformer import renamed
 
+PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
+TWINS = gallery.TWINS | gallery_field.TWINS
+RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
 BY_NAME = {planted.name: planted for planted in PLANTED}
+
+
+def called(module: nn.Module, twin: Twin) -> Inputs:
+    return guess(module) if twin.inputs is None else given(twin.inputs(module), module)
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
@@ -35,11 +43,11 @@ def test_names_of_classes_and_parameters_do_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", RENAMED)
 def test_a_renamed_model_computes_the_same_and_has_no_name_left(name: str) -> None:
     outputs = []
+    twin = BY_NAME[name].twin
     for build in (BY_NAME[name].build, renamed(BY_NAME[name].build)):
         torch.manual_seed(3)
         module = build(2)
-        inputs = guess(module)
-        outputs.append(inputs.call(module))
+        outputs.append(called(module, twin).call(module))
     assert torch.equal(*outputs)
     assert all(
         part[0] in "mp" and part[1:].isdigit() for key in dict(module.named_parameters()) for part in key.split(".")
@@ -65,7 +73,7 @@ def test_the_weight_of_an_encoder_alone_is_called_that(name: str) -> None:
 def test_each_mistake_is_planted_once() -> None:
     assert len(BY_NAME) == len(PLANTED) >= 40
     assert len({planted.says for planted in PLANTED}) == len(PLANTED)
-    assert len(set(RENAMED)) == 12
+    assert len(set(gallery.RENAMED)) == 12 and len(set(RENAMED)) == len(RENAMED)
 
 
 @pytest.mark.slow
@@ -73,8 +81,7 @@ def test_each_mistake_is_planted_once() -> None:
 def test_a_planted_fault_learns(planted: Planted) -> None:
     """Nothing fails in a forward and a backward pass: it takes a look to see what is wrong."""
     module = planted.build(4)
-    inputs = guess(module)
-    inputs.call(module).sum().backward()
+    called(module, planted.twin).call(module).sum().backward()
     assert any(parameter.grad is not None for parameter in module.parameters())
 
 
@@ -82,7 +89,7 @@ def test_a_planted_fault_learns(planted: Planted) -> None:
 @pytest.mark.parametrize("twin", TWINS.values(), ids=lambda twin: twin.name)
 def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
     """But for torchtitan's, whose scaled up matrix is a fault by any other claim than its own."""
-    found = audit(twin.build, twin.layers, measures=False).faults
+    found = audit(twin.build, twin.layers, inputs=twin.inputs, measures=False).faults
     assert [fault.role for fault in found] == (["fc3"] if twin.recipe == "torchtitan" else [])
 
 

@@ -51,7 +51,9 @@ class Shape:
     """What is built.
 
     norms: places, of pre, q, k, inner, branch and post. trained: None, "scalar" or "vector", where the branch weight is
-    a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes.
+    a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes. linear: makes a
+    matrix with a bias. kinds: of the sublayers of a layer, where these are not the usual ones. attend: is called with
+    queries, keys and values, and ``is_causal`` and ``scale``.
     """
 
     arch: str = "decoder"
@@ -77,6 +79,9 @@ class Shape:
     embedding_multiplier: float = 1.0
     inputs: str = "ids"
     sublayer: type[Sublayer] | None = None
+    linear: Callable[..., nn.Module] = nn.Linear
+    kinds: tuple[str, ...] = ()
+    attend: Callable[..., Tensor] = F.scaled_dot_product_attention
 
 
 class Attention(nn.Module):
@@ -85,13 +90,13 @@ class Attention(nn.Module):
         width, bias = shape.d_model, shape.has_bias
         self.shape, self.is_causal = shape, shape.arch != "encoder" and at.side == "decoder" and at.kind == "attention"
         if shape.is_fused:
-            self.qkv_proj = nn.Linear(width, 3 * width, bias)
+            self.qkv_proj = shape.linear(width, 3 * width, bias)
         else:
-            self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width, bias) for _ in "qkv")
+            self.q_proj, self.k_proj, self.v_proj = (shape.linear(width, width, bias) for _ in "qkv")
         self.q_norm = shape.norm(width, eps=shape.eps) if "q" in norms else nn.Identity()
         self.k_norm = shape.norm(width, eps=shape.eps) if "k" in norms else nn.Identity()
         self.inner_norm = shape.norm(width, eps=shape.eps) if "inner" in norms else nn.Identity()
-        self.out_proj = nn.Linear(width, width, bias)
+        self.out_proj = shape.linear(width, width, bias)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         source = x if memory is None else memory
@@ -102,7 +107,7 @@ class Attention(nn.Module):
         q, k, v = (_heads(part) for part in (self.q_norm(q), self.k_norm(k), v))
         if self.shape.is_rotary:
             q, k = _rotated(q), _rotated(k)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal, scale=self.shape.attention_scale)
+        y = self.shape.attend(q, k, v, is_causal=self.is_causal, scale=self.shape.attention_scale)
         return self.out_proj(self.inner_norm(y.transpose(1, 2).flatten(2)))
 
 
@@ -122,10 +127,10 @@ class FeedForward(nn.Module):
     def __init__(self, shape: Shape, norms: frozenset[str]) -> None:
         super().__init__()
         self.activation = shape.activation
-        self.gate_proj = nn.Linear(shape.d_model, shape.ffn_width, shape.has_bias) if shape.is_gated else None
-        self.up_proj = nn.Linear(shape.d_model, shape.ffn_width, shape.has_bias)
+        self.gate_proj = shape.linear(shape.d_model, shape.ffn_width, shape.has_bias) if shape.is_gated else None
+        self.up_proj = shape.linear(shape.d_model, shape.ffn_width, shape.has_bias)
         self.inner_norm = shape.norm(shape.ffn_width, eps=shape.eps) if "inner" in norms else nn.Identity()
-        self.down_proj = nn.Linear(shape.ffn_width, shape.d_model, shape.has_bias)
+        self.down_proj = shape.linear(shape.ffn_width, shape.d_model, shape.has_bias)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         up = self.up_proj(x)
@@ -168,12 +173,13 @@ class Sublayer(nn.Module):
 class Block(nn.Module):
     def __init__(self, shape: Shape, side: str, layer: int, num_layers: int) -> None:
         super().__init__()
-        kinds = ["attention", "ffn"]
+        kinds = [*shape.kinds] or ["attention", "ffn"]
         if shape.arch == "encoder-decoder" and side == "decoder":
             kinds.insert(1, "cross")
         make = shape.sublayer or Sublayer
         for kind in kinds:
-            self.add_module(kind, make(shape, At(side=side, kind=kind, layer=layer, num_layers=num_layers)))
+            name = f"{kind}_{len(self._modules)}" if kind in self._modules else kind
+            self.add_module(name, make(shape, At(side=side, kind=kind, layer=layer, num_layers=num_layers)))
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         for sublayer in self.children():

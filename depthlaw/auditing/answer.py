@@ -1,0 +1,202 @@
+"""What an audit tells, for programs: rows, exponents and the document of a module at several depths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+
+from depthlaw.auditing.compare import Findings
+from depthlaw.auditing.expected import Claimed
+from depthlaw.auditing.faults import Fault, together
+from depthlaw.auditing.laws import shape_of_draws
+from depthlaw.auditing.models import Depth
+from depthlaw.sims.model import BRANCH_ROLES
+from depthlaw.sims.stats import ExponentFit, estimate, fit_exponent
+
+_MOST_DRAWS = 50_000
+"""Entries of a role whose distribution is looked at."""
+
+
+class Nearest(NamedTuple):
+    """The scheme or recipe that a module is nearest to. kind: scheme or recipe."""
+
+    name: str
+    differences: Sequence[Fault]
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Answer:
+    """What an audit tells.
+
+    depths: the module at each number of layers. findings: what was found, with the faults of each role by themselves.
+    claimed: the scheme or recipe that it was compared with; nearest: the one that it is nearest to, where none was
+    named, and how it differs. predicted: the update by role at each depth, as
+    the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
+    the shallowest depth, and the ratio of what it is to what it should be.
+    """
+
+    optimizer: str
+    depths: Sequence[Depth]
+    findings: Findings
+    claimed: Claimed | None = None
+    nearest: Nearest | None = None
+    predicted: Sequence[Mapping[str, float]] = ()
+    far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+    @cached_property
+    def faults(self) -> list[Fault]:
+        """As they are numbered for people: one that is of several roles is one fault."""
+        return together(self.findings.faults)
+
+    @property
+    def layers(self) -> list[int]:
+        return [depth.asked for depth in self.depths]
+
+    @cached_property
+    def roles(self) -> list[str]:
+        """Of branch matrices by the order of the block, then the others."""
+        there = {role for depth in self.depths for update in depth.updates for role in update}
+        sides = [f"{side}/{role}" for side in ("encoder", "decoder") for role in ("update", *BRANCH_ROLES)]
+        order = ["update", *sides, *BRANCH_ROLES]
+        return [role for role in order if role in there] + sorted(there - set(order))
+
+    def exponent(self, role: str) -> ExponentFit | None:
+        """Of the measured update in the number of layers, beside that of the predicted one."""
+        samples = [[update.get(role) for update in depth.updates] for depth in self.depths]
+        values = [row.get(role, math.nan) for row in self.predicted]
+        known = values if len(values) == len(samples) and all(v > 0 for v in values) else None
+        if len(self.depths) < 2 or not all(samples):
+            return None
+        try:
+            return fit_exponent(self.layers, samples, known)
+        except (ValueError, ArithmeticError):
+            return None
+
+    def draws(self, role: str, side: str = "") -> str | None:
+        """The distribution that the entries of a role's matrices look drawn from, at the greatest depth."""
+        weights = [w for w in self.depths[-1].built.weights if w.role == role and side in ("", w.side) and w.std > 0]
+        if not weights:
+            return None
+        each = max(1, _MOST_DRAWS // len(weights))
+        parts = [w.of(w.parameter).flatten()[:each].double() / w.std for w in weights]
+        return shape_of_draws(torch.cat(parts).numpy())
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The update at each depth, as ``depthlaw measure`` has its rows: what a plot is drawn from."""
+        rows = []
+        for place, depth in enumerate(self.depths):
+            predicted = self.predicted[place] if self.predicted else {}
+            by_role = {}
+            for role in self.roles:
+                values = [update[role] for update in depth.updates if role in update]
+                if values:
+                    mean = estimate(values)
+                    by_role[role] = {"measured": mean.mean, "low": mean.low, "high": mean.high}
+            rows.append(
+                {"num_sublayers": 2 * depth.asked, "update": predicted.get("update"), **by_role.get("update", {})}
+                | {"roles": {role: predicted.get(role) for role in by_role}, "by_role": by_role}
+            )
+        return rows
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it: what is not finite is null."""
+        last = self.depths[-1]
+        answer = {
+            "module": type(last.built.module).__name__,
+            "input": last.built.inputs.kind,
+            "optimizer": self.optimizer,
+            "scheme": None if self.claimed is None or self.claimed.is_absolute else self.claimed.name,
+            "recipe": None if self.claimed is None or not self.claimed.is_absolute else self.claimed.name,
+            "nearest": None
+            if self.nearest is None
+            else {
+                "name": self.nearest.name,
+                "kind": self.nearest.kind,
+                "differs": [fault.what for fault in self.nearest.differences],
+            },
+            "layers": self.layers,
+            "built_layers": [dict(depth.counts) for depth in self.depths],
+            "d_model": last.built.d_model,
+            "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
+            "final_norm": dict(last.built.final),
+            "roles": [self.role_row(role) for role in self.roles],
+            "faults": [fault.document() for fault in self.faults],
+            "remarks": [*self.findings.remarks, *self.remarks],
+        }
+        return _finite(answer)
+
+    def role_row(self, role: str) -> dict[str, Any]:
+        side, _, name = role.rpartition("/")
+        keys = [key for key in self.findings.laws if key[1] == name and side in ("", key[0])]
+        fitted = self.exponent(role)
+        slope = None if fitted is None else fitted.measured
+        means = [[update[role] for update in depth.updates if role in update] for depth in self.depths]
+        own = [sub for sub in self.depths[-1].built.sublayers if name in sub.roles and side in ("", sub.side)]
+        asked = [pair.asked for pair in self.findings.pairs if pair.built in own]
+        return {
+            "role": name,
+            "side": side or None,
+            "draws": self.draws(name, side),
+            "residual_weight": own[0].residual_weight if own else None,
+            "expected_residual_weight": asked[0].residual_weight if asked else None,
+            "norms": sorted(own[0].norms) if own else None,
+            "init_std": {key[0]: self.findings.laws[key].text for key in keys},
+            "expected_init": {
+                key[0]: self.findings.asked_laws[key].text for key in keys if key in self.findings.asked_laws
+            },
+            "update": [
+                {"num_layers": layers, "measured": estimate(values).mean if values else None}
+                | {"standard_error": estimate(values).standard_error if values else None}
+                | {"predicted": row.get(role) if row else None}
+                for layers, values, row in zip(
+                    self.layers, means, self.predicted or [{}] * len(self.depths), strict=True
+                )
+            ],
+            "exponent": None if slope is None else slope.mean,
+            "exponent_low": None if slope is None else slope.low,
+            "exponent_high": None if slope is None else slope.high,
+            "predicted_exponent": None if fitted is None else fitted.predicted,
+            "far": {
+                str(layers): {which: values[role] for which, values in both.items() if role in values}
+                for layers, both in self.far.items()
+            },
+            "faults": [
+                fault.document()
+                for fault in self.findings.faults
+                if fault.role == name and side in ("", fault.side or "")
+            ],
+        }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _sublayer_row(sub: Any) -> dict[str, Any]:
+    return {
+        "side": sub.side,
+        "index": sub.index,
+        "kind": sub.kind,
+        "residual_weight": sub.residual_weight,
+        "branch_weight": sub.branch_weight,
+        "trained_branch_weight": sub.trained,
+        "modulated": sorted(sub.modulated),
+        "norms": sorted(sub.norms),
+        "second_moment": sub.second_moment,
+        "input_rms": sub.input_rms,
+        "weights": [
+            {"role": w.role, "name": w.name, "std": w.std, "is_part": w.features is not None} for w in sub.weights
+        ],
+    }

@@ -1,0 +1,301 @@
+"""The gallery's models of kinds that people build beside the plain block: each a right one, and with mistakes in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from tests.depthlaw.auditing.gallery import GPT_2, OUTPUTS, Planted, Twin, but_layer_2, flat, gpt_2, reset
+from tests.depthlaw.auditing.transformer import (
+    PRE,
+    At,
+    Build,
+    LanguageModel,
+    Law,
+    Shape,
+    Sublayer,
+    start,
+    transformer,
+    xavier,
+)
+
+# ---------------------------------------------------------------- functions that autograd does not name
+
+
+class _Function(torch.autograd.Function):
+    """A function whose backward pass is written by its author: here, of what ``run`` computes."""
+
+    run: Callable[..., Tensor]
+
+    @classmethod
+    def of(cls, *given: Any) -> Tensor:
+        return cls.apply(*given)
+
+    @classmethod
+    def forward(cls, ctx: Any, *given: Any) -> Tensor:  # type: ignore[override]
+        with torch.enable_grad():
+            ctx.given = [own.detach().requires_grad_() if isinstance(own, Tensor) else own for own in given]
+            ctx.answer = cls.run(*ctx.given)
+        return ctx.answer.detach()
+
+    @staticmethod
+    def backward(ctx: Any, vector: Tensor) -> Any:  # type: ignore[override]
+        wanted = [own for own in ctx.given if isinstance(own, Tensor)]
+        answers = iter(torch.autograd.grad(ctx.answer, wanted, vector, retain_graph=True))
+        return tuple(next(answers) if isinstance(own, Tensor) else None for own in ctx.given)
+
+
+class NormFunction(_Function):
+    run = staticmethod(lambda x, gain, bias: F.layer_norm(x, gain.shape, gain, bias))
+
+
+class GeluFunction(_Function):
+    run = staticmethod(F.gelu)
+
+
+class LinearFunction(_Function):
+    run = staticmethod(lambda x, weight, bias: x @ weight.T + bias)
+
+
+class AttentionFunction(_Function):
+    """With tokens before heads, as fused kernels have them."""
+
+    @staticmethod
+    def run(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal).transpose(1, 2)
+
+
+class NormOfFunction(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return NormFunction.of(x, self.weight, self.bias)
+
+
+class LinearOfFunction(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return LinearFunction.of(x, self.weight, self.bias)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float | None) -> Tensor:
+    return AttentionFunction.of(*(part.transpose(1, 2) for part in (q, k, v)), is_causal).transpose(1, 2)
+
+
+FUNCTIONS = replace(
+    GPT_2,
+    is_fused=False,
+    norm=NormOfFunction,
+    activation=GeluFunction.of,
+    linear=LinearOfFunction,
+    attend=attend,
+)
+
+
+class Recomputed(Sublayer):
+    """Its activations are computed again in the backward pass, by the older way, of which the graph shows nothing."""
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        return checkpoint(super().forward, x, memory, use_reentrant=True)
+
+
+functions = Twin(name="gpt2 of functions", build=transformer(FUNCTIONS, gpt_2), recipe="gpt2")
+recomputed = Twin(name="gpt2, recomputed", build=transformer(replace(GPT_2, sublayer=Recomputed), gpt_2), recipe="gpt2")
+
+_FUNCTIONS = (
+    Planted(
+        name="functions-reset",
+        says="Matrices, norms, activations and attentions are functions of one's own, and the depth rule is erased.",
+        twin=functions,
+        build=transformer(FUNCTIONS, gpt_2, reset),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="functions-without-a-norm",
+        says="Norms are functions of one's own, and the FFN of the second layer has none.",
+        twin=functions,
+        build=transformer(replace(FUNCTIONS, norms=but_layer_2(PRE, "pre")), gpt_2),
+        kind="norms",
+    ),
+    Planted(
+        name="recomputed-reset",
+        says="Sublayers are computed again in the backward pass, and the depth rule is erased.",
+        twin=recomputed,
+        build=transformer(replace(GPT_2, sublayer=Recomputed), gpt_2, reset),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+)
+
+# ---------------------------------------------------------------- other numbers of sublayers in a layer
+
+THREE = replace(GPT_2, kinds=("attention", "ffn", "ffn"))
+MACARON = replace(GPT_2, kinds=("ffn", "attention", "ffn"))
+ONE = replace(GPT_2, kinds=("ffn",), has_positions=False)
+
+
+def of_sums(number: float) -> Law:
+    """GPT-2's rule, by the residual sums of a layer."""
+    return lambda matrix: 0.02 / math.sqrt(number * matrix.place.num_layers) if matrix.role in OUTPUTS else 0.02
+
+
+three = Twin(name="three sums a layer", build=transformer(THREE, of_sums(3)), scheme="gpt2")
+macaron = Twin(name="FFNs on both sides", build=transformer(MACARON, of_sums(3)), scheme="gpt2")
+one_sum = Twin(name="one sum a layer", build=transformer(ONE, of_sums(1)), scheme="gpt2")
+
+_SUMS = (
+    Planted(
+        name="two-sums-of-three",
+        says="Layers of an attention and two FFNs have GPT-2's rule as that of two sums to a layer.",
+        twin=three,
+        build=transformer(THREE, of_sums(2)),
+        kind="init-constant",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="macaron-without-the-rule",
+        says="Layers with an FFN on both sides of the attention are started without the depth rule.",
+        twin=macaron,
+        build=transformer(MACARON, flat),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="two-sums-of-one",
+        says="Layers of one FFN have the rule of two sums to a layer.",
+        twin=one_sum,
+        build=transformer(ONE, of_sums(2)),
+        kind="init-constant",
+        roles=("fc2",),
+    ),
+)
+
+
+# ---------------------------------------------------------------- blocks that something else scales, shifts and gates
+
+
+class Conditioned(Sublayer):
+    """As in a DiT: what the branch is given is scaled and shifted by a condition, what it gives is gated by it."""
+
+    parts: frozenset[str] = frozenset({"scale", "shift", "gate"})
+
+    def __init__(self, shape: Shape, at: At) -> None:
+        super().__init__(shape, at)
+        self.modulation = nn.Linear(shape.d_model, 3 * shape.d_model)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        assert memory is not None
+        scale, shift, gate = self.modulation(F.silu(memory)).unsqueeze(1).chunk(3, dim=-1)
+        u = self.pre(x)
+        u = u * (1 + scale) if "scale" in self.parts else u
+        u = u + shift if "shift" in self.parts else u
+        y = self.branch(u)
+        return x + (gate * y if "gate" in self.parts else y)
+
+
+class Shifted(Conditioned):
+    parts = frozenset({"shift"})
+
+
+class Gated(Conditioned):
+    parts = frozenset({"gate"})
+
+
+class Films(Conditioned):
+    parts = frozenset({"scale", "shift"})
+
+
+class Diffusion(LanguageModel):
+    """A stream of vectors, and a time and a class that condition its blocks."""
+
+    def __init__(self, shape: Shape, num_layers: int) -> None:
+        super().__init__(shape, num_layers)
+        self.patches = nn.Linear(8, shape.d_model)
+        self.classes = nn.Embedding(10, shape.d_model)
+        self.times = nn.Sequential(nn.Linear(1, shape.d_model), nn.SiLU(), nn.Linear(shape.d_model, shape.d_model))
+
+    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        x, condition = self.patches(x), self.classes(y) + self.times(t[:, None])
+        for block in self.stack.blocks:
+            for sublayer in block.children():
+                x = sublayer(x, condition)
+        return self.lm_head(self.stack.final_norm(x))
+
+
+def diffusion(shape: Shape, law: Law = xavier, *edits: Callable[[nn.Module], Any]) -> Build:
+    def build(num_layers: int) -> nn.Module:
+        model = Diffusion(shape, num_layers)
+        start(model, law)
+        for edit in edits:
+            edit(model)
+        return model
+
+    return build
+
+
+def zero_gates(model: nn.Module) -> None:
+    """adaLN-Zero: scales, shifts and gates start at zero."""
+    for part in model.modules():
+        if isinstance(part, Conditioned):
+            nn.init.zeros_(part.modulation.weight)
+            nn.init.zeros_(part.modulation.bias)
+
+
+def of_diffusion(_: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, 16, 8, generator=generator), torch.tensor([0.2, 0.7]), torch.tensor([3, 7])
+
+
+def _conditioned(name: str, sublayer: type[Conditioned], *edits: Callable[[nn.Module], Any]) -> Twin:
+    shape = Shape(arch="encoder", sublayer=sublayer)
+    return Twin(name=name, build=diffusion(shape, xavier, *edits), scheme="pre-ln", inputs=of_diffusion)
+
+
+dit = _conditioned("dit", Conditioned)
+dit_zero = _conditioned("dit, zero gates", Conditioned, zero_gates)
+_MODULATED = (
+    _conditioned("shifted", Shifted),
+    _conditioned("gated", Gated),
+    _conditioned("scaled and shifted", Films),
+)
+DIT = Shape(arch="encoder", sublayer=Conditioned)
+
+_CONDITIONS = (
+    Planted(
+        name="dit-without-a-norm",
+        says="The second layer's FFN is given the stream itself, scaled and shifted.",
+        twin=dit,
+        build=diffusion(replace(DIT, norms=but_layer_2(PRE, "pre"))),
+        kind="norms",
+        roles=("pre",),
+    ),
+    Planted(
+        name="dit-by-depth",
+        says="Output matrices of a DiT that claims to be plain pre-LN are divided by the number of sublayers.",
+        twin=dit,
+        build=diffusion(DIT, lambda m: xavier(m) * ((2 * m.place.num_layers) ** -0.5 if m.role in OUTPUTS else 1)),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="dit-zero-twice",
+        says="Both the gates and the output matrices of a DiT start at zero.",
+        twin=dit_zero,
+        build=diffusion(DIT, lambda m: 0.0 if m.role in OUTPUTS else xavier(m), zero_gates),
+        kind="dead-branch",
+    ),
+)
+
+
+# ---------------------------------------------------------------- all of it
+
+PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS)
+TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_MODULATED)}
+RENAMED = ("functions-reset", "two-sums-of-three", "dit-without-a-norm")
+"""Those that are looked for under other names besides."""

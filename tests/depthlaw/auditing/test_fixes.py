@@ -1,0 +1,60 @@
+"""A fix is tested by applying it: what is printed is run on the model, at every depth, and the audit finds no fault."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import depthlaw
+from depthlaw.auditing.audit import Audit, audit
+from depthlaw.auditing.faults import Fault
+from depthlaw.auditing.fixes import is_code
+from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing.gallery import Planted
+from tests.depthlaw.auditing.transformer import Build
+
+PLANTED = {planted.name: planted for planted in (*gallery.PLANTED, *gallery_field.PLANTED)}
+_COUNTS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
+
+
+def mended(build: Build, faults: list[Fault]) -> Build:
+    """The builder with the fixes of all faults that are code behind it."""
+
+    def build_mended(num_layers: int) -> nn.Module:
+        model = build(num_layers)
+        names = {"torch": torch, "nn": nn, "math": math, "depthlaw": depthlaw, "model": model}
+        for fault in faults:
+            exec(fault.fix, names | dict.fromkeys(_COUNTS, num_layers))
+        return model
+
+    return build_mended
+
+
+def runs(fault: Fault) -> bool:
+    return all(is_code(part.program) for part in fault.parts or (fault,))
+
+
+def audited(planted: Planted, build: Build) -> Audit:
+    twin = planted.twin
+    return audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, inputs=twin.inputs, measures=False)
+
+
+OFTEN = {*gallery.RENAMED, *(planted.name for planted in gallery_field.PLANTED)}
+
+
+@pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in PLANTED])
+def test_a_fix_that_is_code_leaves_no_fault(name: str) -> None:
+    planted = PLANTED[name]
+    faults = audited(planted, planted.build).faults
+    code = [fault for fault in faults if runs(fault)]
+    if not code:
+        assert all(fault.fix for fault in faults)  # what is to be changed is said
+        return
+    left = audited(planted, mended(planted.build, code)).faults
+    gone = {(fault.kind, role) for fault in code for role in fault.roles or ("",)}
+    assert not [fault.what for fault in left if any((fault.kind, of) in gone for of in fault.roles or ("",))]
+    if len(code) == len(faults):
+        assert not [fault.what for fault in left]
