@@ -223,10 +223,10 @@ def advise(
     if recipe is not None:
         from depthlaw.recipes.catalogue import recipe as recipe_named
 
-        model = recipe_named(recipe)
-        if arch not in (None, model.arch):
-            raise ValueError(f"the recipe {model.name} is of {model.arch} kind, not {arch}")
-        shallow, deep = (Network.of_recipe(model, count, d_model, **network) for count in (from_layers, layers))
+        published = recipe_named(recipe)
+        if arch not in (None, published.arch):
+            raise ValueError(f"the recipe {published.name} is of {published.arch} kind, not {arch}")
+        shallow, deep = (Network.of_recipe(published, count, d_model, **network) for count in (from_layers, layers))
     else:
         network |= {"scheme": scheme_named(str(scheme)), "arch": arch or "decoder", "d_model": d_model}
         network["has_wide_heads"] = "num_heads" not in network

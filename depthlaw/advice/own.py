@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network, NoTheoryError, sublayers_of
-from depthlaw.sims.config import ModelConfig, Task
+from depthlaw.sims.config import MATRICES, ModelConfig, Task
 from depthlaw.theory.schemes import Scheme
 from depthlaw.theory.stack import NO_NORM, Stack
 
@@ -157,7 +157,11 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
             )
     others = [name for name, role in built.others.items() if role == "other" and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
-    if any(weight.expert or weight.parameter.ndim > 2 for weight in built.weights):
+    has_experts = any(
+        weight.role in MATRICES["ffn"] and (weight.expert or (weight.parameter.ndim > 2 and inside))
+        for weight in built.weights
+    )
+    if has_experts:
         named = f" ({', '.join(inside)})" if inside else ""
         yield (
             "this is a mixture of experts, which is predicted as if each token ran through all of them: the router"

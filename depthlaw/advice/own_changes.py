@@ -146,7 +146,7 @@ def slices_of(changed: Changed) -> list[Slice]:
     """Those parts by name, * for the number of a layer where every layer has the same."""
     found: dict[str, list[Slice]] = {}
     for weight, scale in changed.slices:
-        dims = weight.output_dims or (weight.output_dim,)
+        dims = list(weight.output_dims) or [weight.output_dim]
         if len(dims) > 1 or weight.features is None:
             raise ValueError(f"parts of {weight.name} cannot be said in a line of code: use .apply(model)")
         one = Slice(weight.name, dims[0], tuple(weight.features.tolist()), scale)

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -185,7 +186,8 @@ def test_gpt2_is_held_by_learning_rates_and_by_branch_weights() -> None:
 
 
 def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:
-    advice = advise(optimizer="adamw", from_layers=6, layers=24, d_model=1024, arch="encoder", num_tokens=4, **POST)
+    of_encoder: dict[str, Any] = {"arch": "encoder", "num_tokens": 4, **POST}
+    advice = advise(optimizer="adamw", from_layers=6, layers=24, d_model=1024, **of_encoder)
     assert named(advice, "su-adam").worst <= HELD < named(advice, "nothing").worst
     assert any("su-adam is derived for adamw" in remark for remark in advice.remarks)
 
@@ -423,9 +425,10 @@ def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_le
 
 def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     """Queries and keys do where a Post-LN of large gains makes all tokens one: no learning rate brings them back."""
-    scheme = custom_scheme("post", gain=(9, 0))
+    scheme = custom_scheme("post", gain=(Fraction(9), Fraction(0)))
     shape: dict[str, Any] = {"arch": "decoder", "d_model": 64, "num_tokens": 2, "activation": "gelu"}
-    advice = compared(*(Network(scheme=scheme, num_sublayers=2 * n, **shape) for n in (2, 40)), "sgd")
+    few, many = (Network(scheme=scheme, num_sublayers=2 * n, **shape) for n in (2, 40))
+    advice = compared(few, many, "sgd")
     assert 0 < advice.factors["q"] < 1e-9
     rates = named(advice, "learning-rates").own_rates
     assert "q" not in rates and max(map(away, rates.values())) < 1e3

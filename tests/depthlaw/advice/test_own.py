@@ -193,7 +193,8 @@ def test_the_code_moves_the_user_s_own_model_as_promised(name: str, optimizer: s
     tried = 0
     for role in chosen.matters:
         if role in few[0] and role in BRANCH_ROLES:
-            measured = ratio(*(estimate([run[role] for run in runs], LEVEL) for runs in (many, few)), LEVEL)
+            after, before = (estimate([run[role] for run in runs], LEVEL) for runs in (many, few))
+            measured = ratio(after, before, LEVEL)
             assert measured.low is not None and measured.high is not None
             assert measured.low < chosen.leaves[role] < measured.high, (role, measured, chosen.leaves[role])
             tried += 1
@@ -211,13 +212,13 @@ def test_apply_does_what_the_code_does(optimizer: str) -> None:
             one, other = made(name, MANY, 1), made(name, MANY, 1)
             names = pasted(advice.code(remedy))
             names["initialise"](one)
-            decay = {} if optimizer == "sgd" else {"weight_decay": 0.1}
+            decay: dict[str, Any] = {} if optimizer == "sgd" else {"weight_decay": 0.1}
             by_code = names["param_groups"](one, lr=0.1, **decay)
             by_call = advice.apply(other, lr=0.1, remedy=remedy.name, **decay)
             for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
                 torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=0)
 
-            def rates(groups: Any, model: nn.Module) -> dict[str, tuple[float, ...]]:
+            def rates(groups: Any, model: nn.Module) -> dict[str, tuple[Any, ...]]:
                 called = {id(parameter): name for name, parameter in model.named_parameters()}
                 every = (
                     [(g, "muon") for g in groups[0]] + [(g, "rest") for g in groups[1]]
