@@ -276,6 +276,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
         "the parts that other remarks say were not read": bool(built.unread),
         "long skips": bool(built.long_skips),
         "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),
+        "that FFNs are not all of one width": len({w.shape for w in built.weights if w.role == "fc1"}) > 1,
         "an activation that it does not know": any(sub.kind == "ffn" and not sub.activation for sub in built.sublayers),
     }
     out = [text for text, is_there in known.items() if is_there]
