@@ -156,9 +156,11 @@ class Beside(Models):
 
     @property
     def call(self) -> str:
-        """The call that gives all matrices the scale of the claim."""
+        """The call that gives all matrices the scale of the claim; ``inputs`` is the function of ``--input``, where the
+        module is called with something that is not guessed."""
         word = "recipe" if self.is_absolute else "scheme"
-        return f'depthlaw.initialise(model, {word}="{self.name}", optimizer="{self.claimed.optimizer}")'
+        inputs = ", inputs=inputs" if self.last.built.inputs.kind == "yours" else ""
+        return f'depthlaw.initialise(model, {word}="{self.name}", optimizer="{self.claimed.optimizer}"{inputs})'
 
     def _asked_of(self) -> Iterator[tuple[Depth, Iterable[tuple[Sublayer, Callable[[str], float | None]]]]]:
         """Beside a recipe a standard deviation, beside a scheme a gain; None of roles that the claim has not."""
