@@ -47,7 +47,7 @@ test-long: testing ## the slow tests alone, an hour or so
 test-portable: testing ## the tests as other machines; PORTABLE="--quick" for all at once, PORTABLE="--list" for their names
 	@$(BIN)/python -m tests.portable $(PORTABLE)
 
-test-peers: testing ## the audit of other packages, in environments of their own; PEERS=timm-1.0.21 for one
+test-peers: testing ## the audit and the watch beside other packages, in environments of their own; PEERS=clients for one
 	@$(BIN)/python -m tests.peers $(PEERS)
 
 test-installed: testing ## the wheel in environments of their own, beside the oldest and newest torch: gigabytes; NAME=oldest for one

@@ -1,7 +1,7 @@
 """The depth laws of Transformers, derived, verified and measured: the names that a person needs, in one import.
 
-What a model does: ``predict`` (its update in one step, exact), ``measure`` (the same on real networks), ``Network`` (a
-scheme or recipe at a depth and width, for both); ``train``, ``TrainConfig``, ``Trial``, ``execute`` (training runs).
+What a model does: ``predict`` (its update in one step), ``measure`` (the same on real networks), ``Network`` (a scheme
+or recipe at a depth and width, for both); ``train``, ``TrainConfig``, ``Trial``, ``execute`` (training runs).
 What to choose: ``solve_rule`` (residual weight, init gain), ``advise`` (what to change as a model gets deeper).
 Your own module: ``audit`` (what is wrong with it), ``initialise`` (draws its weights anew),
 ``watch`` (what each step of its training moves).

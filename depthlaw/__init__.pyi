@@ -3,11 +3,11 @@ from .auditing.audit import audit
 from .auditing.initialise import initialise
 from .network.measuring import measure
 from .network.network import Network
+from .network.predicting import predict
 from .network.trials import Trial, execute
 from .paper_checks.papers.registry import claim
 from .recipes.catalogue import recipe
 from .sims.training.train import TrainConfig, train
-from .theory.meanfield.update import predict
 from .theory.optimizers import optimizer
 from .theory.rules.solve import solve_rule
 from .theory.schemes import custom_scheme, scheme

@@ -44,7 +44,7 @@ from IPython.display import display
 from depthlaw.paper_checks.pages.drawing import canvas
 from depthlaw.paper_checks.pages.training import Record, drawings, head
 
-NAMES = ("stable-rates", "warmup", "thousand-layers", "own-row")
+NAMES = ("stable-rates", "warmup", "thousand-layers")
 records = {name: Record.read(name) for name in NAMES}
 pictures = drawings(records | {"best-rates": Record.read("best-rates")})
 
@@ -101,7 +101,7 @@ pair = {scheme: dl.train(replace(live, scheme=scheme).lower()) for scheme in ("p
 
 # %%
 from depthlaw.paper_checks.pages.drawing import STYLES
-from depthlaw.paper_checks.pages.training import FACTOR, ratio
+from depthlaw.paper_checks.pages.training_runs import FACTOR, ratio
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.4), dpi=90)
 for scheme, run in pair.items():
@@ -212,7 +212,7 @@ show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
 from depthlaw.paper_checks.pages.markdown import bracket
-from depthlaw.paper_checks.pages.training import cases_by_depth, correlation, count, judged_pairs
+from depthlaw.paper_checks.pages.training_runs import cases_by_depth, correlation, count, judged_pairs
 from depthlaw.paper_checks.routes.forecast import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])
@@ -237,7 +237,7 @@ together, so that by chance not even one contradiction is to be expected.
 """)
 
 # %%
-from depthlaw.paper_checks.pages.training import mean_update, trial_of
+from depthlaw.paper_checks.pages.training_runs import mean_update, trial_of
 from depthlaw.paper_checks.routes.training import in_octaves
 
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
@@ -331,7 +331,7 @@ At {EDGE} layers a side some seeds train and some do not: {with_it.successes} of
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
-from depthlaw.paper_checks.pages.training import held_out
+from depthlaw.paper_checks.pages.training_runs import held_out
 
 deepest = records["thousand-layers"]
 panels = pictures["training-thousand"].panels
@@ -386,34 +386,6 @@ Three readings.
    {", ".join(f"{text} runs at {num:,} layers" for num, text in spans.items())}. That is the shelf life of a statement
    about the initialisation, at this rate.
 3. It is said of the first step, so the first step is what it may be trusted for; how the rest goes has to be tried.
-""")
-
-# %% [markdown]
-# ## 6. Each optimizer with its own row of the table?
-#
-# Su derives one scaling for SGD, one for Adam, one for LAMB (notebook 3). If the largest stable rate follows the
-# update, an optimizer with its own row keeps its rate over depth, and loses it with a row whose update grows.
-
-# %%
-from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
-
-own = records["own-row"]
-table(answers([*questions.OWN_ROW.values(), *questions.OTHER_ROW.values()], own.book))
-lacks = own.missing()
-falls = {name: one.comparison(own.book).octaves for name, one in questions.OWN_ROW.items()}
-falling = [name for name, found in falls.items() if found.low is not None and found.low > 0]
-lows = [one.comparison(own.book).octaves.low for one in questions.OTHER_ROW.values()]
-steepest = max((low for low in lows if low is not None), default=0.0)
-bounded = [name for name, found in falls.items() if found.high is not None and found.high < steepest]
-shows = not lacks and not falling and len(bounded) == len(falls)
-state = f"This experiment is not finished: {len(lacks)} of its {len(own.experiment.arms)} arms lack seeds."
-state = state if lacks else "This experiment is finished."
-say(f"""
-From {OWN_LAYERS[0]} to {OWN_LAYERS[-1]} layers; "larger" counts the seeds whose rate is larger at the smaller depth.
-{state} Rates are shown to fall under the wrong rows marked "yes". They fall under {len(falling)} of the {len(falls)}
-right ones too, by their interval ({", ".join(falling) or "none"}); the fall is bounded below that of some wrong row for
-{", ".join(bounded) or "none"} of the right ones. So these runs {"do" if shows else "do not"} show that the own row is
-what keeps the rate.
 """)
 
 # %% [markdown]

@@ -63,10 +63,7 @@ def _seed_and_reset(seed: int) -> None:
 # --- programs that are no Python packages. Where one is missing, its tests are left out and that is said at the end;
 # continuous integration has them all, and sets DEPTHLAW_PROGRAMS=all, so that there a missing one is red.
 
-PROGRAMS = {
-    "browser": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
-    "tex": ("pdflatex",),
-}
+PROGRAMS = {"browser": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "tex": ("pdflatex",)}
 
 
 def find_program(marker: str) -> str | None:

@@ -247,21 +247,3 @@ def extrapolate(widths: Sequence[int], samples: Sequence[Tensor], degree: int = 
         limit = float((covariance @ scaled.T @ (means / errors))[0] / scale[0])
         limit_error = float(math.sqrt(covariance[0, 0]) / scale[0])
     return Curve(limit=limit, limit_error=limit_error, freedom=min(map(len, samples)) - 1)
-
-
-def limits(stack: Stack, widths: Sequence[int], relative_error: float, seed: int) -> dict[tuple[str, str], Curve]:
-    """By (functional, role): the limit, of as many independent networks per width as bring its standard error to
-    `relative_error` of it, for every functional.
-
-    How many that is says the scatter of a pilot that is thrown away, so that the sample proper is independent of its
-    size. Every width gets the same standard error s; the limit's is then s times a factor that the widths alone decide.
-    """
-    design = np.vander(widths[0] / np.array(widths, dtype=float), 3, increasing=True)
-    factor = math.sqrt(np.linalg.inv(design.T @ design)[0, 0])
-    runs = []
-    for index, width in enumerate(widths):
-        pilot = measure(stack, width, 128, seed + 1_000 + index)
-        scatters = [float(p.std() / p.mean()) for (_, role), p in pilot.items() if role == "update" and p.any()]
-        number = max(128, math.ceil((max(scatters, default=0.0) * factor / relative_error) ** 2))
-        runs.append(measure(stack, width, number, seed + index))
-    return {key: extrapolate(widths, [run[key] for run in runs]) for key in runs[0]}

@@ -8,29 +8,38 @@ by the kernel rung, role by role, for the user's own block, and so is what else 
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from depthlaw.advice.code import code
+from depthlaw.advice.own import OwnNetwork, warnings_of
 from depthlaw.advice.remedies import TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, factors_of, matters_of
+from depthlaw.advice.text import line, show
 from depthlaw.network.network import Network, sublayers_of
+from depthlaw.system.page import Page
 from depthlaw.theory.schemes import scheme as scheme_named
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from depthlaw.sims.stats import Estimate
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Advice:
-    """How the update of a model grows from one depth to another, and the remedies: what ``advise`` answers.
+    """How the update of a model grows from one depth to another, and the remedies: what ``advise`` answers. ``print``
+    of it prints what the command prints.
 
     shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
     role and of "update", as it is: the update at the deeper over that at the shallower, its exponent in the depth, and
     the role's share at the deeper. matters: roles whose share at either depth is at least ``MATTERS``. remedies: the
-    best one first. remarks: a line each."""
+    best one first. remarks: a line each; warnings: those that stand before everything else."""
 
     shallow: Network
     deep: Network
@@ -41,6 +50,21 @@ class Advice:
     matters: Sequence[str]
     remedies: Sequence[Remedy]
     remarks: Sequence[str]
+    warnings: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return f"<Advice: {line(self)}>"
+
+    def __str__(self) -> str:
+        """The page that the command prints."""
+        with (page := Page(Console(file=io.StringIO()))).console.capture() as printed:
+            show(page, [self])
+        return printed.get()
+
+    @property
+    def name(self) -> str:
+        """Of the model that was asked about."""
+        return self.deep.scheme.name
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -58,7 +82,7 @@ class Advice:
             "to": self.deep.lengths,
             "as_it_is": as_it_is,
             "remedies": [self._remedy(remedy) for remedy in self.remedies],
-            "remarks": list(self.remarks),
+            "remarks": [*self.warnings, *self.remarks],
         }
 
     @property
@@ -67,7 +91,8 @@ class Advice:
         network = self.deep
         names = ("arch", "activation", "norm_kind", "num_tokens")
         heads = {} if network.has_wide_heads else {"num_heads": network.num_heads}
-        kind = {"recipe" if network.recipe is not None else "scheme": network.scheme.name}
+        is_own = isinstance(network, OwnNetwork)
+        kind = {"model" if is_own else "recipe" if network.recipe is not None else "scheme": network.scheme.name}
         return kind | {name: getattr(network, name) for name in names} | heads | network.block.options
 
     def _remedy(self, remedy: Remedy) -> dict[str, Any]:
@@ -102,10 +127,50 @@ class Advice:
             leaves[role] = ratio_to_exact(ratio(after, before), 1 / remedy.own_rates.get(role, 1.0))
         return leaves
 
+    def apply(
+        self,
+        model: nn.Module,
+        *,
+        lr: float,
+        remedy: str = "best",
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        is_tuned: bool = False,
+    ) -> Any:
+        """Make a model that was just built with the deeper number of layers what a remedy wants, in place, and give the
+        groups of its parameters for torch.optim; of muon and muon+adamw two lists, for Muon and for what is beside it.
+
+        Of advice for a model of one's own, ``advise(model=...)``. lr, eps, weight_decay: those of the tuned model.
+        remedy: its name, or "best". is_tuned: for the tuned model, where the remedy changes that one, too. ValueError,
+        in one line, where the remedy wants another forward pass, or the model is not the one that was read.
+        """
+        from depthlaw.advice.own_changes import changed_by, initialised, param_groups
+
+        own = self.shallow if is_tuned else self.deep
+        if not isinstance(own, OwnNetwork):
+            raise ValueError("apply is for advice for a model of your own: advise(model=build, ...)")
+        changed = changed_by(self.named(remedy), own, self.optimizer, is_tuned=is_tuned)
+        if changed.must_change:
+            raise ValueError(f"{remedy} is not in the parameters alone: {'; '.join(changed.must_change)}")
+        return param_groups(initialised(model, changed), self.optimizer, lr, eps, weight_decay)
+
+    def named(self, remedy: str) -> Remedy:
+        """A remedy by its name, or the best one. ValueError, in one line, for a name that none has."""
+        if remedy == "best":
+            return self.remedies[0]
+        names = {one.name: one for one in self.remedies}
+        if remedy not in names:
+            raise ValueError(f"{remedy!r} is no remedy here (allowed: best, {', '.join(names)})")
+        return names[remedy]
+
     def code(self, remedy: Remedy) -> list[str]:
         """What builds the remedy's model and its parameter groups, as lines of Python to paste."""
         few, many = layers_text(self.shallow), layers_text(self.deep)
         title = f"{remedy.name}: {many} layers at d_model {self.deep.d_model}, tuned at {few} layers, {self.optimizer}"
+        if isinstance(self.deep, OwnNetwork) and isinstance(self.shallow, OwnNetwork):
+            from depthlaw.advice.own_changes import code_of_own
+
+            return code_of_own(remedy, self.shallow, self.deep, self.optimizer, title)
         tuned = None if remedy.keeps_tuned else remedy.tuned
         return code(remedy.config, self.optimizer, title, rates=remedy.rates, eps=remedy.eps, tuned=tuned)
 
@@ -118,25 +183,43 @@ def advise(
     optimizer: str,
     from_layers: int | tuple[int, int],
     layers: int | tuple[int, int],
-    d_model: int,
+    d_model: int | None = None,
     scheme: str | None = None,
     recipe: str | None = None,
+    model: Callable[..., nn.Module] | None = None,
+    inputs: Callable[[nn.Module], Any] | None = None,
     arch: str | None = None,
     **network: Any,
 ) -> Advice:
     """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
 
     scheme, recipe: the name of one of them. arch: of a scheme. layers: of an encoder-decoder, of both sides. network:
-    further fields of ``Network``, such as activation, num_heads or block. ValueError, in one line, for a question that
-    has no answer, NoTheoryError for a network that the kernel rung does not know.
+    further fields of ``Network``, such as activation, num_heads or block.
+
+    model: in place of these, a function that is called with a number of layers and returns a torch module, as
+    ``depthlaw.audit`` has it, with its inputs. It is read at both depths, the code has its own parameters' names, and
+    ``Advice.apply`` makes a module what the advice says.
+
+    ValueError, in one line, for a question that has no answer, NoTheoryError for a network that the kernel rung does
+    not know.
 
     >>> from depthlaw.advice.advice import advise
     >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
     (2.4, ['learning-rates', 'completep at both depths'])
     """
-    if (scheme is None) == (recipe is None):
-        raise ValueError("give one of scheme and recipe")
+    if sum(one is not None for one in (scheme, recipe, model)) != 1:
+        raise ValueError("give one of scheme, recipe and model")
+    if model is not None:
+        if given := [
+            name for name, value in {"d_model": d_model, "arch": arch, **network}.items() if value is not None
+        ]:
+            raise ValueError(f"{given[0]} does not go with a model of your own, which says it itself")
+        if isinstance(from_layers, tuple) or isinstance(layers, tuple):
+            raise ValueError("a model of your own is called with one number of layers, of either side")
+        return of_model(model, from_layers, [layers], optimizer, inputs)[0]
+    if d_model is None:
+        raise ValueError("d_model is wanted, the width of the model")
     if recipe is not None:
         from depthlaw.recipes.catalogue import recipe as recipe_named
 
@@ -175,6 +258,38 @@ def compared(
         remedies=sorted(remedies, key=lambda remedy: remedy.rank),
         remarks=list(depths.remarks(remedies)),
     )
+
+
+def of_model(
+    build: Callable[..., nn.Module],
+    from_layers: int,
+    layers: Sequence[int],
+    optimizer: str,
+    inputs: Callable[[nn.Module], Any] | None = None,
+    advance: Callable[[str, float, float | None], None] = lambda *_: None,
+) -> list[Advice]:
+    """Advice for a model of the user's own at each of several depths; it is built and audited at all of them."""
+    from depthlaw.auditing.audit import audit
+
+    if from_layers in layers:
+        raise ValueError(f"both models have {from_layers} layers: nothing changes between equal depths")
+    told = audit(
+        build,
+        sorted({from_layers, *layers}),
+        optimizer=optimizer,
+        inputs=inputs,
+        has_nearest=False,
+        advance=advance,
+    )
+    networks = {depth.asked: OwnNetwork.of(told, depth) for depth in told.depths}
+    shallow, advices = networks[from_layers], []
+    for place, number in enumerate(layers):
+        advance("comparing", place, len(layers))
+        deep = networks[number]
+        advice = compared(shallow, deep, optimizer)
+        warnings = tuple(warnings_of(shallow, deep, advice.factors["update"]))
+        advices.append(replace(advice, warnings=warnings))
+    return advices
 
 
 def num_passes(shallow: Network, deep: Network, optimizer: str) -> int:

@@ -179,8 +179,6 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
 
 
 # muon, rest = param_groups(model, lr=...)
-# {{ 'torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(rest)' if is_mixed
-     else "torch.optim.Muon(muon), and an optimizer of your choice for the rest, which has no matrices" }}
 %% else
 %% if has_eps
         group["eps"] = eps * small
@@ -189,8 +187,8 @@ def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" i
     return listed
 
 
-# optimizer: {{ optimizer }}(param_groups(model, lr=...))
 %% endif
+# {{ usage }}
 '''
 
 
@@ -222,9 +220,7 @@ def code(
         changed = [text for text, now in zip(_assigned(tuned), assigned, strict=True) if text != now]
         of_tuned = ["it changes the tuned model, too: that one has this code, with RATES and EPS empty, and"]
         of_tuned += [line for text in changed for line in text.splitlines()]
-    without_eps = {"embedding", "head", *(BRANCH_ROLES if is_mixed else ())}
-    sizes = {role: size for role, size in eps.items() if size > 0 and role not in without_eps}
-    moved = {role: size for role, size in sizes.items() if abs(math.log(size)) > _NEAR}
+    moved = moved_eps(eps, optimizer)
     roles = {role for one in sublayers for role in config.roles(one.kind)}
     lines = []
     for role, parts in NAMES.items():
@@ -256,9 +252,26 @@ def code(
         is_muon=is_muon,
         kind_names=_tuple(kind),
         kind=_tuple(kind.values()),
-        optimizer=f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer,
+        usage=usage(optimizer),
     )
     return text.splitlines()
+
+
+def moved_eps(eps: Mapping[str, float], optimizer: str) -> dict[str, float]:
+    """Those epsilons that are worth to be changed, by role: of no embedding and no head, whose gradients are few."""
+    without = {"embedding", "head", *(BRANCH_ROLES if optimizer == "muon+adamw" else ())}
+    sizes = {role: size for role, size in eps.items() if size > 0 and role not in without}
+    return {role: size for role, size in sizes.items() if abs(math.log(size)) > _NEAR}
+
+
+def usage(optimizer: str) -> str:
+    """What the groups are for."""
+    if optimizer == "muon+adamw":
+        return 'torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw") and torch.optim.AdamW(rest)'
+    if optimizer == "muon":
+        return "torch.optim.Muon(muon), and an optimizer of your choice for the rest, which has no matrices"
+    named = f"torch.optim.{_CLASSES[optimizer]}" if optimizer in _CLASSES else optimizer
+    return f"optimizer: {named}(param_groups(model, lr=...))"
 
 
 _TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, autoescape=False).from_string(_CODE)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.laws import (
     PEOPLE_USE,
@@ -22,6 +22,7 @@ from depthlaw.advice.laws import (
     unscaled,
     with_sublayers,
 )
+from depthlaw.advice.own import OwnNetwork
 from depthlaw.advice.records import record_of
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Outlook, Remedy, away, branches_of, factors_of, matters_of
 from depthlaw.network.lower import COUPLED
@@ -34,10 +35,15 @@ from depthlaw.theory.rules.solve import solve_rule
 from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.symbols import L, M, N
 
+if TYPE_CHECKING:
+    from depthlaw.recipes.recipe import Recipe
+
 REPLICATES = 1
 """Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
 most of their error is gone from the ratio of two updates: a test holds it against the whole prediction."""
 _DERIVED = "derived for"
+_VANISHED = 1e-3
+"""The factor of a role of whose update nothing is left that a learning rate could bring back."""
 
 
 def layers_text(network: Network) -> str:
@@ -62,7 +68,9 @@ class TwoDepths:
             for network in (shallow, deep)
             for layers in [network.num_layers or [max(1, network.depth // 2)] * 2]
         )
-        if deep.recipe is not None:
+        if isinstance(deep, OwnNetwork) and isinstance(shallow, OwnNetwork):
+            self.kept = deep.with_numbers_of(shallow)
+        elif deep.recipe is not None:
             first = shallow.num_layers[0] if shallow.num_layers else shallow.num_sublayers // 2
             self.kept = replace(deep, recipe=deep.recipe.with_layers(first)).config(optimizer)
         elif deep.num_layers is None:
@@ -190,12 +198,12 @@ class TwoDepths:
             "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
         )
         factors, matters = factors_of(self.first, last), matters_of(self.first, last)
-        # A role that hardly counts and goes the other way, as behind a cross-attention whose tokens become alike, is
-        # left: its rate would be beyond all bounds.
+        # A role that vanishes, or that hardly counts and goes the other way, as behind a cross-attention whose tokens
+        # become alike, is left: its rate would be beyond all bounds.
         rates = {
             role: 1 / x
             for role, x in factors.items()
-            if role != "update" and 0 < x < math.inf and _moves(x)
+            if role != "update" and _VANISHED < x < math.inf and _moves(x)
             if role in matters or (x > 1) == (factors["update"] > 1)
         }
         if any(role in rates for role in matters):
@@ -236,7 +244,7 @@ class TwoDepths:
     def _at_both(self, name: str, note: str, laws: Laws) -> Remedy:
         """The law's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
         networks = (self.shallow, self.deep)
-        if self.deep.recipe is None:
+        if self.deep.recipe is None and not isinstance(self.deep, OwnNetwork):
             plain = [unscaled(network).config(self.optimizer) for network in networks]
         else:
             plain = [self.tuned, self.kept]
@@ -297,8 +305,18 @@ class TwoDepths:
                 f"no source prints {', '.join(unprinted)} for two sides; derived here for {self.optimizer}, by side: "
                 f"{', '.join(derived) or 'nothing'}"
             )
+        asked = [deep.recipe] if deep.recipe is not None else []
+        for left in {one.name: one for one in (*asked, *_published(by_name)) if one.leaves_out}.values():
+            yield f"left out of {left.name}, as a published model has it: {left.leaves_out}"
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
         yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
+
+
+def _published(names: Iterable[str]) -> Iterator[Recipe]:
+    """The published models that are called as remedies are."""
+    from depthlaw.recipes.catalogue import RECIPES
+
+    return (RECIPES[name] for name in dict.fromkeys(name.partition(" ")[0] for name in names) if name in RECIPES)
 
 
 def _key(config: ModelConfig) -> list[tuple[float, ...]]:

@@ -67,6 +67,9 @@ class Remedy:
     keeps_forward: bool = True
     warnings: Sequence[str] = ()
 
+    def __repr__(self) -> str:
+        return f"<Remedy: {self.name}, leaves x {self.leaves[self.worst_role]:.3g} in {self.worst_role}>"
+
     @property
     def worst(self) -> float:
         """The factor, above 1, by which the update of the worst role that matters grows or shrinks."""

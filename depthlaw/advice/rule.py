@@ -73,6 +73,7 @@ def rule_document(
             answer["without_the_rule"] = beside(rule, num_layers, activation, norm_kind)
         warnings += [disagreement(checked, activation, norm_kind)] if is_held else []
     warnings += [no_gain(side, others) for side in sides.values()]
+    warnings += [not_deepnet_s(rule, counts)]
     answer["warnings"] = [line for line in dict.fromkeys(warnings) if line] + warnings_of(others, is_held=is_held)
     answer["other_roles"] = others
     answer["deepnet"] = beside_deepnet(rule, sides) if in_full else None
@@ -127,6 +128,23 @@ def _side(rule: Rule, side: SideRule, counts: Mapping[str, int]) -> dict[str, An
         "known_as": _known_as(rule, side.member),
         "alternatives": [alternative(member) for member in side.alternatives],
     }
+
+
+def not_deepnet_s(rule: Rule, counts: Mapping[str, int]) -> str:
+    """Where DeepNet's selection is asked about an optimizer that its rule was not derived for, its own number. Empty
+    where the rule is DeepNet's own."""
+    if rule.select != "deepnet":
+        return ""
+    own = solve_rule(rule.norm, "sgd", rule.architecture, "deepnet", with_alternatives=False)
+    mine, theirs = ([side.residual_weight for side in of.sides] for of in (rule, own))
+    if mine == theirs:
+        return ""
+    (first, *_), (*_, last) = counts.values(), counts.values()
+    numbers = " and ".join(f"{float(evaluate(law, {N: first, M: last}, 17)):.4g}" for law in theirs)
+    return (
+        f"this is the family's member for {rule.optimizer}, not DeepNet's own rule, which is derived for SGD: its "
+        f"residual weight is {numbers} here"
+    )
 
 
 def _growth(order: Expr, depths: Sequence[Any] | None) -> float | None:

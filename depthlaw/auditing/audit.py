@@ -95,6 +95,7 @@ def audit(
     seed: int = 0,
     measures: bool = True,
     far: Sequence[int] | None = None,
+    has_nearest: bool = True,
     elsewhere: Elsewhere | None = None,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
 ) -> Audit:
@@ -107,8 +108,9 @@ def audit(
     the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what
     it is called with; left out, they are guessed. num_seeds: models of each depth. measures: whether the update is
     measured and predicted, too. far: numbers of layers at which the effect of faults is predicted, ``FAR`` if left
-    out. elsewhere: the workers that measure depths and seeds side by side; here one model of each depth is built, to be
-    read. advance: told what is being done, how much of it, and of how much. ValueError, in one line, for what cannot be
+    out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: the workers
+    that measure depths and seeds side by side; here one model of each depth is built, to be read. advance: told what is
+    being done, how much of it, and of how much. ValueError, in one line, for what cannot be
     audited.
 
     >>> from torch import nn
@@ -178,7 +180,7 @@ def audit(
         depths=depths,
         findings=findings,
         claimed=claimed,
-        nearest=None if claimed is not None else _nearest(depths, optimizer),
+        nearest=None if claimed is not None or not has_nearest else _nearest(depths, optimizer),
         predicted=rows,
         far=beyond,
         remarks=remarks,

@@ -24,7 +24,7 @@ from depthlaw.sims.optim import NORMALISATION
 from depthlaw.sims.update import Norms, Task
 from depthlaw.theory.kernel.gram import Array, Gram
 from depthlaw.theory.kernel.predict import Inputs as KernelInputs
-from depthlaw.theory.kernel.predict import predict_kernel, unit_power
+from depthlaw.theory.kernel.predict import KernelUpdate, predict_kernel, unit_power
 
 _HEAD_SEED = 5_000_011
 _HALF = (torch.float16, torch.bfloat16)
@@ -316,12 +316,19 @@ def predicted(
 ) -> Mapping[str, float]:
     """The update by role at infinite width, as ``measured`` names it, with the same points at every depth. ValueError,
     in one line, for what the kernel rung does not know."""
+    answer = answered(config, task, optimizer, advance)
+    sides = answer.sides if config.decoder else {}
+    by_side = {f"{side}/{role}": value for side, values in sides.items() for role, value in values.items()}
+    return {"update": answer.update, **answer.roles, **by_side}
+
+
+def answered(
+    config: ModelConfig, task: Task, optimizer: str, advance: Callable[[float], None] = lambda _: None
+) -> KernelUpdate:
+    """All that the kernel rung answers, with the same points at every depth."""
     transformer = as_transformer(config, head_size=config.size_of_head)
     inputs = as_inputs(task, config)
     if isinstance(task, Given):
         of_all = {"num_tokens": 1, "batch_size": task.num_tokens} if task.reads is None else {}
         inputs = _Given(**{**vars(inputs), **of_all}, cosines=task.cosines, reads=task.reads)
-    answer = predict_kernel(transformer, inputs, (optimizer,), replicates=1, advance=advance)[optimizer]
-    sides = answer.sides if config.decoder else {}
-    by_side = {f"{side}/{role}": value for side, values in sides.items() for role, value in values.items()}
-    return {"update": answer.update, **answer.roles, **by_side}
+    return predict_kernel(transformer, inputs, (optimizer,), replicates=1, advance=advance)[optimizer]

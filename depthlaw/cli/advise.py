@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli import options
-from depthlaw.cli.network_options import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
+from depthlaw.cli.network_options import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks, said_by_model
 from depthlaw.cli.options import REQUIRED, BadInputError, option, refusing
-from depthlaw.cli.output import counted, print_json
+from depthlaw.cli.output import counted, print_json, progress
+from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
 from depthlaw.system.files import document
-from depthlaw.system.page import Page, grid
+from depthlaw.system.page import Page
 
 if TYPE_CHECKING:
-    from depthlaw.advice.advice import Advice, Remedy
+    from depthlaw.advice.advice import Advice
 
+OWN = "A model of your own"
+"""A panel of the ``--help``."""
 EXAMPLES = (
     "advise --recipe gpt2 --optimizer adamw --from-layers 48 --layers 96 --width 1024",
+    "advise --model mymodel:build --optimizer adamw --from-layers 8 --layers 32",
     "advise --recipe llama-3 --optimizer muon+adamw --from-layers 16 --layers 32 --width 1024",
     "advise --scheme deepnorm --optimizer adamw --from-layers 6 --layers 24 --width 512 --arch encoder",
+    "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 24,48 --width 768 --why",
     "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best",
 )
-_SHOWN = 5
-"""Remedies on the screen; --json has all."""
 
 
 def run(
     stack: Stack,
     transformer: Transformer,
-    width: int = option("The width d_model of the model.", REQUIRED, most=100_000),
+    width: int | None = option(
+        "The width d_model of the model; with --hf the width to build, 256 or less if left out.", most=100_000
+    ),
     from_layers: int = option("The number of layers of the model that you have tuned.", REQUIRED, most=5000),
     from_decoder_layers: int | None = option(
         "The number of layers of its decoder, for --arch encoder-decoder; as many as --from-layers if left out.",
@@ -39,46 +46,112 @@ def run(
         "Print only Python code to paste, of the remedy with this name, or of the best one: --code best.",
         metavar="NAME",
     ),
+    model: str | None = option(
+        "MODULE:FACTORY or path/to/file.py:FACTORY, a function of your own that is called with a number of layers and "
+        "returns a torch module. That code of yours is run.",
+        None,
+        OWN,
+        metavar="MODULE:FACTORY",
+    ),
+    hf: str | None = HF._replace(panel=OWN),
+    inputs: str | None = INPUTS._replace(panel=OWN),
+    shows_traceback: bool = TRACEBACK._replace(panel=OWN),
+    why: bool = option(
+        "Also say how each kind of parameter grows, every way with all it changes, and how it is ranked."
+    ),
     as_json: bool = options.JSON,
 ) -> None:
     """Say what to change when you make a model deeper: init, branch weight, learning rates; the best first, as code.
 
     You have tuned a model of --from-layers layers and want one of --layers, more
-    or fewer. The answer says first how much further one step moves that model if
-    you change nothing, role by role. Then it ranks the remedies, by how much of
-    that they leave in the worst role, and by what else they change. A remedy
-    leaves the tuned model as it is, unless it says otherwise.
+    or fewer, or several such: 24,48. The first lines say how much further one
+    step moves that model if you change nothing, what to do, and another way to do
+    it; the table has further ones, and how much of the growth each leaves. A way
+    leaves the tuned model as it is, unless it says otherwise. --why has the rest.
+
+    With --model or --hf the model is your own: it is built at each depth and read
+    as `depthlaw audit` reads it, and the code has its own parameters' names.
     """
     if code is not None and as_json:
         raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
-    shallow, deep = _asked(stack, transformer, width, from_layers, from_decoder_layers)
+    if transformer.layers is None:
+        raise BadInputError("--layers N is wanted: the number of layers that the model is to have, or several: 24,48")
+    if code is not None and len(transformer.layers) > 1:
+        raise BadInputError(f"--code is of one depth, and --layers has {len(transformer.layers)}: give one")
+    if model is not None or hf is not None:
+        advices = _of_own(stack, transformer, width, from_layers, (model, hf, inputs), shows_traceback)
+    else:
+        if width is None:
+            raise BadInputError("--width D is wanted, unless the model is your own (--model MODULE:FACTORY, --hf NAME)")
+        advices = _of_named(_asked(stack, transformer, width, from_layers, from_decoder_layers), stack.optimizer)
 
+    from depthlaw.advice.text import show
+
+    advices = sorted(advices, key=lambda advice: advice.deep.depth)
+    if code is not None:
+        with refusing("--code"):
+            lines = advices[0].code(advices[0].named(code))
+        print("\n".join(lines))
+    elif as_json:
+        of_each = [advice.document() for advice in advices]
+        print_json(document(**of_each[-1], **({"depths": of_each} if len(of_each) > 1 else {})))
+    else:
+        show(Page(), advices, has_why=why)
+
+
+def _of_named(networks: Sequence[Any], optimizer: str) -> list[Advice]:
+    """networks: the tuned one, and those of other depths."""
     from depthlaw.advice.advice import check, compared, num_passes
 
+    shallow, *deeper = networks
     with refusing():
-        check(shallow, deep, stack.optimizer)
-        with counted("predicting", num_passes(shallow, deep, stack.optimizer)) as advance:
-            advice = compared(shallow, deep, stack.optimizer, advance)
-    if code is not None:
-        print("\n".join(advice.code(_named(advice, code))))
-    elif as_json:
-        print_json(document(**advice.document()))
-    else:
-        _show(Page(), advice)
+        for deep in deeper:
+            check(shallow, deep, optimizer)
+        with counted("predicting", sum(num_passes(shallow, deep, optimizer) for deep in deeper)) as advance:
+            return [compared(shallow, deep, optimizer, advance) for deep in deeper]
+
+
+def _of_own(
+    stack: Stack,
+    transformer: Transformer,
+    width: int | None,
+    from_layers: int,
+    own: tuple[str | None, str | None, str | None],
+    shows_traceback: bool,
+) -> list[Advice]:
+    """own: MODULE:FACTORY or the name of a Hugging Face model, and MODULE:FUNCTION of its input."""
+    factory, hf, inputs = own
+    if factory is not None and hf is not None:
+        raise BadInputError("give --model MODULE:FACTORY or --hf NAME, not both")
+    if width is not None and hf is None:
+        raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
+    if (name := said_by_model(stack, transformer)) is not None:
+        raise BadInputError(f"{name} does not go with a model of your own, which says it itself")
+    factory, folder = where(factory, hf)
+
+    from depthlaw.advice.advice import of_model
+    from depthlaw.auditing.builders import hugging_face, named
+
+    # What the model prints is no part of the answer.
+    with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
+        build = hugging_face(hf, width)[0] if hf is not None else named(factory or "", "--model", folder)
+        give = None if inputs is None else named(inputs, "--input")
+        with progress(is_alive=True) as tell:
+            return of_model(build, from_layers, transformer.layers or [], stack.optimizer, give, tell)
 
 
 def _asked(
     stack: Stack, transformer: Transformer, width: int, from_layers: int, from_decoder_layers: int | None
 ) -> Sequence[Any]:
-    """The network at both depths."""
+    """The tuned network and those of other depths."""
     if stack.sublayers is not None:
         raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
-    if transformer.layers is None or len(transformer.layers) != 1:
-        raise BadInputError("--layers N is wanted: the one number of layers that the model is to have")
+    assert transformer.layers is not None
     layers = [from_layers, *transformer.layers]
     decoder_layers = None
     if transformer.arch == "encoder-decoder":
         last = transformer.decoder_layers or transformer.layers
+        options.check_pairs(transformer.layers, last)
         decoder_layers = [from_decoder_layers or from_layers, *last]
     elif from_decoder_layers is not None or transformer.decoder_layers is not None:
         raise BadInputError("--decoder-layers and --from-decoder-layers belong to --arch encoder-decoder")
@@ -88,71 +161,3 @@ def _asked(
     asked, chosen = asked.of_recipe(width)
     both = networks(stack, asked, chosen or width, MOST_WALKED, MOST_TOKENS)
     return [replace(network, has_wide_heads=asked.num_heads is None) for network in both]
-
-
-def _named(advice: Advice, name: str) -> Remedy:
-    if name == "best":
-        return advice.remedies[0]
-    names = {remedy.name: remedy for remedy in advice.remedies}
-    if name not in names:
-        raise BadInputError(f"--code {name!r} is no remedy here (allowed: best, {', '.join(names)})")
-    return names[name]
-
-
-# ---------------------------------------------------------------- for people
-
-_LEGEND = (
-    "leaves: the update over the tuned model's, in the role where it is worst; all: everything that is trained, with "
-    "the small roles. relative: how much larger a step is beside the matrix that it changes than in the tuned model, "
-    "for the worst matrix. branches: what all of them put into the stream at the start; below 10 % the model starts "
-    "nearly as the identity. runs: how many of this project's runs of that scheme trained, all of small networks.\n"
-    "Ranked: what is held, within 10 %, stands first, then what leaves less. Of equals, first what does not start as "
-    "the identity, keeps the tuned model, keeps the forward pass, moves relative less, changes fewer things."
-)
-
-
-def _show(page: Page, advice: Advice) -> None:
-    from depthlaw.advice.remedies import layers_text
-    from depthlaw.advice.remedy import MATTERS
-    from depthlaw.network.predicted_rows import percent
-
-    few, many = layers_text(advice.shallow), layers_text(advice.deep)
-    title = f"{advice.deep.scheme.name} under {advice.optimizer}, d_model {advice.deep.d_model}: {few} to {many} layers"
-
-    def line(role: str) -> list[str]:
-        share = "" if role == "update" else percent(advice.shares[role])
-        return [role, f"x {advice.factors[role]:.3g}", f"{advice.exponents[role]:z.2f}", share]
-
-    rows = [line("update"), None, *map(line, advice.matters)]
-    page.say(title, "bold")
-    page.say(", ".join(f"{name} {value}" for name, value in advice.block.items()), "dim")
-    page.show(grid(["role", "update", "exponent", "share"], rows, texts=["role"]))
-    small = [role for role in advice.factors if role not in ("update", *advice.matters)]
-    others = ", ".join(f"{role} x {advice.factors[role]:.3g}" for role in small) or "none"
-    page.say(
-        f"As it is. share: a role's update beside that of all branch matrices. Roles below {percent(MATTERS)} at "
-        f"both depths, which count together, in all: {others}.",
-        "dim",
-    )
-    rest = (remedy for remedy in advice.remedies[_SHOWN:] if remedy.name == "nothing")
-    shown = [*advice.remedies[:_SHOWN], *rest]
-    heads = ["remedy", "leaves", "in", "relative", "branches", "runs"]
-    page.show(grid(heads, map(_cells, shown), texts=["remedy", "in"], title="Remedies, best first"))
-    page.say(_LEGEND, "dim")
-    for remedy in shown[:3]:
-        page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
-    for remark in advice.remarks:
-        page.say(f"{remark[0].upper()}{remark[1:]}.", "dim")
-    if advice.remedies[0].changes:
-        page.say("As code, with standard deviations and parameter groups: --code best, or --code NAME.", "bold")
-    else:
-        page.say("Nothing is needed: the update is held as it is.", "bold")
-
-
-def _cells(remedy: Remedy) -> list[str]:
-    role, runs = (
-        remedy.worst_role,
-        "none" if remedy.record is None else "{num_trained}/{num_runs}".format(**remedy.record),
-    )
-    growth = f"x {remedy.leaves[role]:.3g}"
-    return [remedy.name, growth, role, f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %", runs]

@@ -35,6 +35,7 @@ from depthlaw.cli import (
     tables,
     train,
     verify,
+    watch,
 )
 from depthlaw.cli.options import BadInputError, unfolded
 from depthlaw.cli.output import say
@@ -56,7 +57,7 @@ _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
     "What to use, and how it grows": (advise, rule, predict, tables, schemes),
-    "On real networks": (audit, measure, train, experiment, bench),
+    "On real networks": (audit, watch, measure, train, experiment, bench),
     "What the papers print": (verify, explain, report),
 }
 """The modules of the commands by the panel of ``--help`` that they stand in. A command is called as its module is."""
@@ -114,6 +115,8 @@ def advised(message: str, arguments: Sequence[str]) -> str:
             "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
             "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
         )
+    if command == "advise" and {"--lr", "--learning-rate"} & set(options):
+        return "advise takes no learning rate: what it prints multiplies the one that you have tuned"
     if "unexpected extra argument" in message and options:
         return f"{message.rstrip('.')}; a list is written with commas, such as 4,8,16"
     if message.startswith("Missing option") and command in EXAMPLES:

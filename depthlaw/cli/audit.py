@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
-import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from depthlaw.cli import options
 from depthlaw.cli.options import MORE, BadInputError, argument, option, refusing
 from depthlaw.cli.output import print_json, progress
-from depthlaw.system.files import document
+from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
+from depthlaw.system.files import as_text, document, write_atomically
 from depthlaw.system.page import Page
-from depthlaw.system.places import ROOT
 
 if TYPE_CHECKING:
     from depthlaw.auditing.audit import Audit
@@ -26,8 +25,11 @@ EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
     "audit mymodel:build --layers 4,8,16 --recipe gpt2 --optimizer adamw",
     "audit mymodel:build --layers 4,8,16,32 --scheme deepnorm --optimizer adam --plot mine.svg",
+    "audit mymodel:build --layers 2,4 --recipe gpt2 --baseline accepted.json --markdown out/audit.md",
 )
 _LAYERS = "2,4,8,16"
+IN_CI = "In continuous integration"
+"""A panel of ``--help``."""
 
 
 def run(
@@ -47,17 +49,8 @@ def run(
         complete=options.recipes,
     ),
     optimizer: str = option("The optimizer", "adamw", known=options.OPTIMIZERS),
-    inputs: str | None = option(
-        "MODULE:FUNCTION, which is called with the model and returns what it is called with; guessed if left out.",
-        None,
-        metavar="MODULE:FUNCTION",
-        called="--input",
-    ),
-    hf: str | None = option(
-        "A model type of Hugging Face's transformers, such as gpt2, or a config.json, in place of MODULE:FACTORY. "
-        "Weights are random; nothing is downloaded.",
-        metavar="NAME",
-    ),
+    inputs: str | None = INPUTS,
+    hf: str | None = HF,
     width: int | None = option("With --hf: the width to build, 256 or less if left out.", None, MORE, most=16384),
     seeds: int = option("The number of models of each depth.", 4, MORE, most=1000),
     seed: int = option("The seed of the first of them.", 0, MORE, least=0, most=2**31),
@@ -65,9 +58,23 @@ def run(
         "Draw the update by role against depth to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
     scheduler: str | None = options.SCHEDULER,
-    shows_traceback: bool = option(
-        "Where your own code raises an error, print all of its traceback.", None, MORE, called="--traceback"
+    ignore: list[str] | None = option(
+        "KIND=reason: faults of this kind do not count, for a reason that is told with them. It may be repeated.",
+        None,
+        IN_CI,
+        metavar="KIND=REASON",
+        read=None,
     ),
+    baseline: Path | None = option(
+        "Fail where the initialisation has changed since this file was written; what is in it is accepted, its faults "
+        "too.",
+        None,
+        IN_CI,
+    ),
+    accept: bool = option("Write --baseline anew: what is built now is accepted.", None, IN_CI),
+    markdown: Path | None = option("Also write the faults as a page in Markdown.", None, IN_CI),
+    sarif: Path | None = option("Also write them as SARIF, which GitHub shows beside the code.", None, IN_CI),
+    shows_traceback: bool = TRACEBACK,
     as_json: bool = options.JSON,
 ) -> None:
     """Audit a model: does it do what it says, and which of its parameters break at depth?
@@ -79,106 +86,203 @@ def run(
     predicted, role by role. With --scheduler, depths and seeds are measured
     side by side on the workers of a Dask cluster, which import MODULE from the
     folder that it is in here. Exit 1: there are faults.
+
+    Without MODULE:FACTORY and --hf the audits are those of [tool.depthlaw.audit]
+    in your pyproject.toml, in the words of these options.
     """
-    if (factory is None) == (hf is None):
-        both = ", not both" if factory else ""
-        raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
-    if width is not None and hf is None:
-        raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
-
-    if hf is not None and "/" in hf and not hf.endswith(".json"):
-        raise BadInputError(
-            f"--hf takes a model type, such as llama or gpt2, or the path of a config.json, not {hf}: nothing is "
-            "downloaded, and the name of a repository says neither"
+    if accept and baseline is None and (factory or hf):
+        raise BadInputError("--accept needs --baseline FILE, which it writes")
+    folder, asked = _asked(
+        Asked(
+            factory=factory,
+            layers=layers,
+            scheme=scheme,
+            recipe=recipe,
+            optimizer=optimizer,
+            inputs=inputs,
+            hf=hf,
+            width=width,
+            seeds=seeds,
+            seed=seed,
+            ignore=ignore,
+            baseline=baseline,
         )
-    path = None
-    if factory is not None and factory.rpartition(":")[0].endswith(".py"):
-        path = Path(factory.rpartition(":")[0])
-        if not path.is_file():
-            raise BadInputError(f"there is no file {path}")
-        factory = f"{path.stem}:{factory.rpartition(':')[2]}"
+    )
+    if plot is not None and len(asked) > 1:
+        raise BadInputError(f"--plot draws one audit, and {folder / 'pyproject.toml'} has {len(asked)}")
+    for one in asked:
+        one.check()
 
-    if recipe is not None:  # before what takes seconds to import
-        from depthlaw.recipes.catalogue import recipe as recipe_named
-
-        with refusing("--recipe"):
-            recipe_named(recipe)
-
-    from depthlaw.auditing.audit import Elsewhere, audit
-    from depthlaw.auditing.builders import Sent, hugging_face, load_there, named
     from depthlaw.auditing.text import show
+    from depthlaw.testing.outcome import Outcome
+    from depthlaw.testing.reports import Place, markdown_of, sarif_of
 
-    # What the model prints is no part of the answer.
-    with _placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), _staying():
-        if hf is not None:
-            build, own = hugging_face(hf, width)
-            recipe = recipe or (own if scheme is None else None)
-        else:
-            build = named(factory or "", "MODULE:FACTORY", None if path is None else str(path.resolve().parent))
-        give = None if inputs is None else named(inputs, "--input")
-        with ExitStack() as stack:
-            elsewhere = None
-            if scheduler is not None:
-                from depthlaw.sims.cluster import Cluster
-
-                audit_name = uuid4().hex
-                load = partial(
-                    load_there,
-                    None if factory is None else Sent.of(factory, "MODULE:FACTORY", audit_name),
-                    None if hf is None else (str(Path(hf).resolve()) if hf.endswith(".json") else hf, width),
-                    None if inputs is None else Sent.of(inputs, "--input", audit_name),
-                )
-                elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
-            tell = stack.enter_context(progress(is_alive=True))
-            answer = audit(
-                build,
-                layers,
-                scheme=scheme,
-                recipe=recipe,
-                optimizer=optimizer,
-                inputs=give,
-                num_seeds=seeds,
-                seed=seed,
-                elsewhere=elsewhere,
-                advance=tell,
-            )
+    outcomes: list[tuple[Outcome, Place | None]] = []
+    for one in asked:
+        with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
+            answer, build = _audited(one, folder, scheduler)
+        with refusing("--baseline"):
+            outcome = Outcome.of(answer, ignore=one.reasons, baseline=one.accepted(accept))
+            if accept and one.baseline is not None:
+                outcome.baseline.write(one.baseline)
+                outcome = Outcome.of(answer, ignore=one.reasons, baseline=outcome.baseline)
+        outcomes.append((outcome, None if build is None else Place.of(build)))
     if plot is not None:
-        _draw(answer, plot)
+        _draw(outcomes[0][0].audit, plot)
+    if markdown is not None:
+        write_atomically(markdown, markdown_of([outcome for outcome, _ in outcomes]))
+    if sarif is not None:
+        write_atomically(sarif, as_text(sarif_of(outcomes)))
     if as_json:
-        print_json(document(**answer.document()))
+        documents = [outcome.document() for outcome, _ in outcomes]
+        print_json(document(**documents[0]) if len(documents) == 1 else document(audits=documents))
     else:
-        show(Page(), answer)
-        Page().wrote(plot)
-    if answer.faults:
+        page = Page()
+        for outcome, _ in outcomes:
+            show(page, outcome.audit)
+            for line in outcome.remarks:
+                page.say(line)
+            if outcome.audit.faults and outcome.is_fine:
+                page.say("No fault counts.", "bold green")
+        for path in (plot, markdown, sarif, *(one.baseline for one in asked if accept)):
+            page.wrote(path)
+    if not all(outcome.is_fine for outcome, _ in outcomes):
         raise SystemExit(1)
 
 
-@contextmanager
-def _placing(shows_traceback: bool) -> Iterator[None]:
-    """To the refusal of an error that the user's own code raised, add where it was raised."""
-    try:
-        yield
-    except BadInputError as error:
-        cause = error.__cause__ and error.__cause__.__cause__
-        if cause is None:
-            raise
-        if shows_traceback:
-            traceback.print_exception(cause)
-        installed = {*sysconfig.get_paths().values(), str(ROOT / "depthlaw")}
-        frames = traceback.extract_tb(cause.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-        more = "" if shows_traceback else "; --traceback shows all of it"
-        raise BadInputError(f"{error}{where}{more}") from error
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One audit, as its options say it."""
+
+    factory: str | None
+    layers: list[int]
+    scheme: str | None
+    recipe: str | None
+    optimizer: str
+    inputs: str | None
+    hf: str | None
+    width: int | None
+    seeds: int
+    seed: int
+    ignore: list[str] | None
+    baseline: Path | None
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        from depthlaw.testing.outcome import reasons
+
+        return reasons(self.ignore or [])
+
+    def accepted(self, is_accepting: bool) -> Any:
+        """What the baseline has; None without one, or where it is written now."""
+        from depthlaw.testing.baseline import Baseline
+
+        if self.baseline is None or is_accepting:
+            return None
+        if not self.baseline.exists():
+            raise BadInputError(f"--baseline: there is no {self.baseline}; --accept writes it, of what is built now")
+        return Baseline.read(self.baseline)
+
+    def check(self) -> None:
+        """What can be refused before what takes seconds to import."""
+        if (self.factory is None) == (self.hf is None):
+            both = ", not both" if self.factory else ""
+            raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
+        if self.width is not None and self.hf is None:
+            raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
+        where(self.factory, self.hf)
+        if self.recipe is not None:
+            from depthlaw.recipes.catalogue import recipe as recipe_named
+
+            with refusing("--recipe"):
+                recipe_named(self.recipe)
+        with refusing():
+            if self.ignore:
+                self.reasons  # noqa: B018
 
 
-@contextmanager
-def _staying() -> Iterator[None]:
-    """A refusal where the user's own code ends the program that runs it."""
-    try:
-        yield
-    except SystemExit as error:
-        raise BadInputError(f"your own code ended the program: SystemExit: {error.code}") from error
+def _asked(given: Asked) -> tuple[Path, list[Asked]]:
+    """The folder that modules are imported from, and the audits: the one that was given, or those of the user's
+    pyproject.toml, in which what was given counts first."""
+    here = Path.cwd()
+    if given.factory is not None or given.hf is not None:
+        return here, [given]
+
+    from depthlaw.testing.configured import read
+
+    with refusing():
+        found = read(here)
+    if found is None:
+        return here, [given]
+    folder, audits = found
+    usual = {"layers": options.counts(_LAYERS, "--layers"), "optimizer": "adamw", "seeds": 4, "seed": 0}
+    asked = []
+    for one in audits:
+        own = {
+            "factory": one.factory,
+            "layers": one.layers,
+            "scheme": one.scheme,
+            "recipe": one.recipe,
+            "optimizer": one.optimizer,
+            "inputs": one.input,
+            "hf": one.hf,
+            "width": one.width,
+            "seeds": one.seeds,
+            "seed": one.seed,
+            "ignore": [f"{kind}={reason}" for kind, reason in one.ignore.items()] or None,
+            "baseline": None if one.baseline is None else folder / one.baseline,
+        }
+        changes = {
+            name: value for name, value in own.items() if value is not None and getattr(given, name) == usual.get(name)
+        }
+        if one.factory is not None and one.factory.rpartition(":")[0].endswith(".py"):
+            changes["factory"] = str(folder / one.factory)
+        asked.append(replace(given, **changes))
+    return folder, asked
+
+
+def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, Callable[..., Any] | None]:
+    """The audit, and the builder of the user's own. What the model prints is no part of the answer."""
+    from depthlaw.auditing.audit import Elsewhere, audit
+    from depthlaw.auditing.builders import Sent, hugging_face, load_there, named
+
+    factory, place = where(asked.factory, asked.hf)
+    recipe = asked.recipe
+    if asked.hf is not None:
+        build, own = hugging_face(asked.hf, asked.width)
+        recipe = recipe or (own if asked.scheme is None else None)
+    else:
+        build = named(factory or "", "MODULE:FACTORY", place or str(folder))
+    give = None if asked.inputs is None else named(asked.inputs, "--input", str(folder))
+    with ExitStack() as stack:
+        elsewhere = None
+        if scheduler is not None:
+            from depthlaw.sims.cluster import Cluster
+
+            audit_name = uuid4().hex
+            load = partial(
+                load_there,
+                None if factory is None else Sent.of(factory, "MODULE:FACTORY", audit_name),
+                None
+                if asked.hf is None
+                else (str(Path(asked.hf).resolve()) if asked.hf.endswith(".json") else asked.hf, asked.width),
+                None if asked.inputs is None else Sent.of(asked.inputs, "--input", audit_name),
+            )
+            elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
+        tell = stack.enter_context(progress(is_alive=True))
+        answer = audit(
+            build,
+            asked.layers,
+            scheme=asked.scheme,
+            recipe=recipe,
+            optimizer=asked.optimizer,
+            inputs=give,
+            num_seeds=asked.seeds,
+            seed=asked.seed,
+            elsewhere=elsewhere,
+            advance=tell,
+        )
+    return answer, None if asked.hf is not None else build
 
 
 def _draw(audit: Audit, path: Path) -> None:

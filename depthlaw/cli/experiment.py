@@ -48,10 +48,9 @@ def run(
     stable-rates finds the largest learning rate at which each scheme trains, by
     depth, and asks whether the update at initialisation predicts it. warmup
     trains translation at 18 layers on either side. thousand-layers asks who
-    trains there, and how far. own-row trains each optimizer with its own row of
-    Su's table and with the others'. best-rates finds the learning rate of the
-    least loss by depth, and asks whether the update predicts how it moves.
-    TRAINING.md has what the project found.
+    trains there, and how far. best-rates finds the learning rate of the least loss by
+    depth, and asks whether the update predicts how it moves. TRAINING.md has
+    what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from depthlaw.paper_checks import experiments

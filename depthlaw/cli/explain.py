@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,19 @@ from depthlaw.cli import options
 from depthlaw.cli.options import BadInputError, argument, option
 from depthlaw.cli.output import print_json, progress, wide_console
 from depthlaw.cli.verify import as_printed, chosen_ids
-from depthlaw.system.page import Page
+from depthlaw.system.files import document
+from depthlaw.system.page import Page, grid
 
 if TYPE_CHECKING:
     from depthlaw.paper_checks.verify.findings import Told
 
-EXAMPLES = ("explain S1-34", "explain LI-05 --mutants", "explain DN-07 --anew", "explain DN-07 --json")
+EXAMPLES = (
+    "explain S1-34",
+    "explain warm-up",
+    "explain LI-05 --mutants",
+    "explain DN-07 --anew",
+    "explain DN-07 --json",
+)
 Found = dict[str, Any]
 Line = tuple[str, str]
 """A text and its style."""
@@ -23,13 +31,22 @@ Line = tuple[str, str]
 _TITLES = {"correction": "instead", "grounds": "grounds", "condition": "holds where", "open": "to decide it"}
 _COMMAND = "bold cyan"
 """The style of what is to be pasted: such a line is never broken."""
+TOPICS = ("warm-up", "residual weight", "learning rate", "Sub-LN", "Muon", "encoder-decoder")
+"""Some of which there is something."""
+_HEADS = {
+    "claims": ("claim", "verdict", "what is printed"),
+    "pages": ("page of results", "section"),
+    "names": ("scheme or recipe", "what it is"),
+}
 TOLD = 2
 """Parts that do not hold of which the answer says all: more is a list."""
 
 
 def run(
     claim: str | None = argument(
-        "The claim's id, such as DN-07; CLAIMS.md lists all.", "ID", complete=options.one_claim
+        "The claim's id, such as DN-07 (CLAIMS.md lists all), or a topic in a few words, such as warm-up.",
+        "ID|TOPIC",
+        complete=options.one_claim,
     ),
     full: bool = option("Also show each statement, number and step of the derivation."),
     anew: bool = option("Judge the claim now, by every route that there is, instead of reading the kept answer."),
@@ -37,6 +54,9 @@ def run(
     as_json: bool = options.JSON,
 ) -> int:
     """Explain one claim: its verdict, what is printed, what holds instead, and a counterexample to try.
+
+    Of a topic in place of an id it lists the claims, the sections of the pages of
+    results, the schemes and the recipes that speak of it.
 
     The answer is kept with the repository, whose tests judge every claim and
     hold it against what is kept; --anew judges it now, which takes seconds. The
@@ -47,6 +67,8 @@ def run(
             "explain wants the id of a claim, such as S2-08: CLAIMS.md lists all ids, and `depthlaw "
             "verify --quick --full` those that are not confirmed"
         )
+    if not re.search(r"\d", claim):
+        return _on_topic(claim, as_json=as_json)
     from depthlaw.paper_checks.verify.answers import kept
 
     found = None if anew or mutants else kept(as_printed(claim))
@@ -57,6 +79,28 @@ def run(
     else:
         _show(found, is_full=full)
     return 0 if found["summary"]["as_expected"] else 1
+
+
+def _on_topic(asked: str, *, as_json: bool) -> int:
+    from depthlaw.paper_checks.verify.topics import topic
+
+    found = topic(asked)
+    if not any(found.values()):
+        raise BadInputError(
+            f"nothing here speaks of {asked!r} (allowed: the id of a claim, such as S2-08, or words, such as "
+            f"{', '.join(TOPICS)})"
+        )
+    if as_json:
+        print_json(document(topic=asked, **found))
+        return 0
+    page = Page()
+    for kind, heads in _HEADS.items():
+        if found[kind]:
+            page.show(grid(heads, [tuple(entry.values()) for entry in found[kind]], heads))
+    if found["claims"]:
+        page.say("Of one of these claims:")
+        page.say_where(f"  depthlaw explain {found['claims'][0]['id']}")
+    return 0
 
 
 def _judged(claim: str, *, with_mutants: bool) -> Found:

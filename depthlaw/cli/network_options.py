@@ -204,6 +204,7 @@ _SAID_BY_RECIPE = {field.name for field in fields(Transformer)} - {
     "layers",
     "decoder_layers",
     "recipe",
+    "layer_scale",
     "norm_eps",
 }
 _SAID_BY_RECIPE -= {*_SHAPE} - {"ffn_ratio"}
@@ -255,6 +256,14 @@ def _check_recipe(stack: Stack, transformer: Transformer) -> None:
     given += [name for name, value in vars(transformer).items() if name in _SAID_BY_RECIPE and value]
     if transformer.recipe is not None and given:
         raise BadInputError(f"{_CALLED[given[0]]} does not go with --recipe, which says it itself")
+
+
+def said_by_model(stack: Stack, transformer: Transformer) -> str | None:
+    """The first option that was given and that a model of one's own says itself, as the user writes it."""
+    usual = options.defaults_of(Stack)
+    given = [name for name, value in vars(stack).items() if name != "optimizer" and value != usual[name]]
+    given += [name for name, value in vars(transformer).items() if name != "layers" and value]
+    return _CALLED[given[0]] if given else None
 
 
 def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str, Any]]:

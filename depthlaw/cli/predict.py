@@ -19,11 +19,6 @@ EXAMPLES = (
     "predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg",
     "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --width 1024 --roles",
 )
-_EFFORT = {"logit": 1 / 4, "ce": 1 / 16}
-"""How many quasi-random points are enough without --precise, in units of what is usual. The error of a cross-entropy is
-that of its labels, and more points do not lessen it."""
-_ANY_WIDTH = 64
-"""Without --width only ratios to it are read."""
 
 
 # ---------------------------------------------------------------- the command
@@ -103,15 +98,17 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
 
 def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
+    from depthlaw.network.predicting import ANY_WIDTH, EFFORT
+
     has_wide_heads = transformer.num_heads is None
     if not has_wide_heads and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
     asked = [
         replace(network, has_wide_heads=has_wide_heads)
-        for network in networks(stack, transformer, width or _ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
+        for network in networks(stack, transformer, width or ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
     ]
     with counted("predicting", sum(2 * network.depth for network in asked)) as advance, refusing():
-        effort = 1.0 if is_precise else _EFFORT[transformer.loss or "logit"]
+        effort = 1.0 if is_precise else EFFORT[transformer.loss or "logit"]
         predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
 
     from depthlaw.network.predicted_rows import document_of_transformers

@@ -76,26 +76,26 @@ def measure(
     network: Network,
     optimizers: Sequence[str],
     seeds: Sequence[int],
-    kept: Kept,
+    kept: Kept | None = None,
     *,
     extras: Extras | None = None,
     advance: Callable[[float], None] = lambda _: None,
 ) -> dict[str, record.Found]:
     """By optimizer, the values of these seeds, quantities without the optimizer's name.
 
-    kept: what was measured before, and where to add what is made; ``Kept(None)`` keeps nothing. extras: what else to
+    kept: what was measured before, and where to add what is made; left out, nothing is kept. extras: what else to
     measure. advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or
     does not fit into memory.
 
-    >>> from depthlaw.network.measuring import Kept, measure
+    >>> from depthlaw.network.measuring import measure
     >>> from depthlaw.network.network import Network
     >>> from depthlaw.theory.schemes import scheme
     >>> network = Network(scheme=scheme("post-ln"), num_sublayers=4, d_model=16)
-    >>> runs = measure(network, ["sgd"], seeds=[0, 1, 2], kept=Kept(None))["sgd"]
+    >>> runs = measure(network, ["sgd"], seeds=[0, 1, 2])["sgd"]
     >>> runs.seeds, sorted(runs.values), runs.diverged
     ((0, 1, 2), ['fc1', 'fc2', 'head', 'update'], {})
     """
-    extras = extras or Extras()
+    extras, kept = extras or Extras(), kept or Kept(None)
     measured: dict[str, record.Found] = {}
     names, groups = _names(network, optimizers, extras), _groups(network, optimizers)
     for group in groups:

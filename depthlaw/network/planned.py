@@ -50,9 +50,10 @@ def planned_trial(
 
 def planned(config: TrainConfig, shape: Shape, hardware: Hardware, nodes: Sequence[int]) -> dict[str, Any]:
     """JSON of one configuration, as ``planned_trial``."""
-    from depthlaw.sims.training.plan import plan
+    from depthlaw.sims.training.plan import parameters_of, plan
 
-    plans = [plan(config, shape, replace(hardware, num_nodes=num)) for num in nodes]
+    tensors = parameters_of(config.model, shape)
+    plans = [plan(config, shape, replace(hardware, num_nodes=num), tensors) for num in nodes]
     first = plans[0]
     flops = first.flops._asdict()
     return {

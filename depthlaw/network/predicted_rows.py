@@ -20,7 +20,7 @@ BENT = 1.2
 """What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class KernelPrediction(Prediction):
     """Of the kernel rung.
 

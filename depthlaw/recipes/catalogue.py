@@ -1,7 +1,7 @@
 """The recipes: each with its source, as it was read in November 2026.
 
 Left out everywhere, as no first step depends on it much: dropout, padding rows of zeros, and the eps of norms, which
-``lowering.block.Block`` can add. What else a recipe leaves out it says itself. A normal that is cut at two standard
+``network.block.Block`` can add. What else a recipe leaves out it says itself. A normal that is cut at two standard
 deviations has 0.8796 of its standard deviation, at three 0.9866; cut at the absolute values -2 and 2, as torch cuts by
 default, it is the normal itself.
 """

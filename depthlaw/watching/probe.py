@@ -3,7 +3,7 @@
 The whole change is a difference of two passes, behind the step and before it. That by role is the derivative along the
 role's part of the step, by forward mode, with all other parameters as they were before it: linear in the step, so free
 of rounding, and the roles' changes add up to the whole but for what is of second order. Where a module cannot be
-derived so (sharded parameters, operations without a forward-mode rule) it is the difference that the role's part makes
+derived so (operations without a forward-mode rule) it is the difference that the role's part makes
 by itself.
 """
 
@@ -269,7 +269,9 @@ def _rms(value: Tensor) -> float:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    return any(hasattr(parameter, "device_mesh") for parameter in module.parameters())
+    """Whether a process has parts of parameters only: FSDP2 and tensor parallelism, FSDP of the older kind, ZeRO-3."""
+    is_old = any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules())
+    return is_old or any(hasattr(own, "device_mesh") or hasattr(own, "ds_id") for own in module.parameters())
 
 
 def _whole(value: Tensor) -> Tensor:

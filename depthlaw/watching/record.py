@@ -42,7 +42,8 @@ class Header(_Line):
     @property
     def layers(self) -> str:
         """In words, such as "12 layers"."""
-        return f"{' + '.join(map(str, self.num_layers.values()))} layers"
+        counts = self.num_layers.values()
+        return f"{' + '.join(map(str, counts))} layer{'' if sum(counts) == 1 else 's'}"
 
 
 class Role(_Line):
@@ -91,6 +92,10 @@ class Look(_Line):
     stream: Sequence[Part]
 
 
+class NothingYetError(ValueError):
+    """A file in which a look is still to come."""
+
+
 class Run(_Line):
     """What a file has."""
 
@@ -104,7 +109,7 @@ class Run(_Line):
         of several looks at one step, as where a run went on from a checkpoint, the last one counts."""
         lines = read_all(Path(path)).decode(errors="replace").split("\n")[:-1]
         if not lines:
-            raise ValueError(f"{path} has no line that is whole: nothing was watched yet")
+            raise NothingYetError(f"{path} has no line that is whole: nothing was watched yet")
         header = header_of(path, lines[0])
         looks: dict[int, Look] = {}
         for number, line in enumerate(lines[1:], 2):
@@ -115,9 +120,11 @@ class Run(_Line):
             looks[look.step] = look
         return cls(path=str(path), header=header, looks=[looks[step] for step in sorted(looks)])
 
-    def at(self, step: int) -> Look | None:
-        """The look at a step."""
-        return next((look for look in self.looks if look.step == step), None)
+
+def check_architecture(run: Run, header: Header, what: str) -> None:
+    """ValueError, in one line, where a run has not the roles that this header has. what: what that is of."""
+    if apart := sorted(run.header.roles.keys() ^ header.roles.keys()):
+        raise ValueError(f"{run.path} is of another architecture than {what}: only one has {', '.join(apart)}")
 
 
 def header_of(path: Path | str, line: str) -> Header:
@@ -191,3 +198,16 @@ class Writer:
 
     def close(self) -> None:
         self._file.close()
+
+
+def is_being_written(path: Path | str) -> bool:
+    """Whether a process has the file open as its own. What this takes for a moment, to know it, it takes only where
+    nobody writes."""
+    with Path(path).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+    return False

@@ -18,7 +18,7 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -30,15 +30,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
+from depthlaw.watching.clients import Log, as_log
+from depthlaw.watching.compare import change_at, learnt_limit
 from depthlaw.watching.probe import Found, Probe, is_sharded
-from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer
+from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
 
 _LOG = logging.getLogger("depthlaw")
 _SETTINGS = ("lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "dampening")
 
-Numbers = Mapping[str, float]
-Log = Callable[[Numbers, int], Any]
 Alarm = Callable[[str, int, float], Any]
 
 
@@ -64,8 +64,9 @@ def watch(
     optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by name), or a
     function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes on. budget:
     the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
-    such as one of the depth at which the learning rate was tuned. log: a function of (numbers, step), or several, to
-    which each look is told as well. start: the number of the first step, of a run that goes on.
+    such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a function of
+    (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of
+    Lightning, or several of these. start: the number of the first step, of a run that goes on.
 
     ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
 
@@ -86,7 +87,7 @@ def watch(
     if every < 1 or start < 0:
         raise ValueError(f"every is a number of steps, from 1 on, and start from 0 on; here {every} and {start}")
     share = _share(budget)
-    logs = [_as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
+    logs = [as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
     return Watch(
         model,
         optimizer,
@@ -111,13 +112,6 @@ def _share(budget: str | float | None) -> float | None:
     if not 0 < share <= 1:
         raise ValueError(f'budget is a part of the wall time, such as "1%" or 0.01, or None; here {budget!r}')
     return share
-
-
-def _as_log(one: Any) -> Log:
-    """What takes the numbers."""
-    if callable(one):
-        return one
-    raise ValueError(f"log is a function of (numbers, step), or several; here {type(one).__name__}")
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,8 +158,9 @@ class Watch:
         self._tokens: int | None = None
         self._before: dict[str, Tensor] | None = None
         self._rates: dict[str, float] = {}
-        self._limits: dict[str, tuple[float, Alarm]] = {}
+        self._limits: dict[str, tuple[float, Alarm | None]] = {}
         self._bases: dict[str, float] = {}
+        self._beyond: set[str] = set()
         self._decided: tuple[int, bool] | None = None
         self._has_told = False
         self._writer: Writer | None = None
@@ -179,17 +174,17 @@ class Watch:
 
     @_guarded
     def _begin(self, probe: Any, to: str | Path | None, reference: str | Path | None) -> None:
-        if is_sharded(self._module):
-            raise ValueError("its parameters are sharded (FSDP2, tensor parallel), which a watch cannot read")
         if _rank():  # of DDP the first process looks, and the others know no more
             self._end(None)
             return
+        if is_sharded(self._module):
+            raise ValueError("its parameters are sharded (FSDP, tensor parallel, ZeRO-3), which a watch cannot read")
         answer = probe(self._module) if callable(probe) else probe
         self._inputs = copy.deepcopy(given(answer, self._module))  # a loader may fill its tensors anew
         self._read()
         if reference is not None:
             self._refer(reference)
-        if to is not None and not _rank():
+        if to is not None:
             self._writer = Writer(to, self._header())
         for optimizer in map(_bare, self._optimizers):
             if hasattr(optimizer, "register_step_pre_hook"):
@@ -236,17 +231,12 @@ class Watch:
 
     def _refer(self, path: str | Path) -> None:
         """A reference that does not fit is told, and left out."""
+        header = self._header()
         try:
             run = Run.read(path)
+            check_architecture(run, header, "this model")
         except (OSError, ValueError) as error:
             _LOG.warning("depthlaw: the watch goes on without its reference: %s", _line(error))
-            return
-        header = self._header()
-        if run.header.roles.keys() != header.roles.keys():
-            apart = ", ".join(sorted(run.header.roles.keys() ^ header.roles.keys()))
-            _LOG.warning(
-                "depthlaw: the watch goes on without its reference: %s is of another architecture (%s)", path, apart
-            )
             return
         if run.header.probe_sha256 != header.probe_sha256:
             _LOG.warning("depthlaw: the reference %s was watched on another probe, so that ratios mean less", path)
@@ -323,10 +313,9 @@ class Watch:
         if self._writer is not None:
             self._writer.add(look)
         self.last = look
-        if not _rank():
-            numbers = _numbers(look)
-            for log in self._logs:
-                log(numbers, look.step)
+        numbers = _numbers(look)
+        for log in self._logs:
+            log(numbers, look.step)
         self._warn(look)
         self._last_look = time.perf_counter() - began + self._last_cost
         self._spent += self._last_look
@@ -334,12 +323,11 @@ class Watch:
     def _look(self, found: Found, loss: Any, began: float) -> Look:
         logits, hidden = found.changes["logits"], found.changes.get("hidden")
         rates = self._rates_by_role()
-        other = None if self._reference is None else self._reference.at(self._number)
         roles = {}
         for role, change in logits.roles.items():
             rate = rates.get(role)
             weight, step = found.weights.get(role, (None, None))
-            base = None if other is None or role not in other.roles else other.roles[role].change
+            base = None if self._reference is None else change_at(self._reference, role, self._number)
             roles[role] = Role(
                 change=_finite(change),
                 hidden=None if hidden is None else _finite(hidden.roles[role]),
@@ -383,30 +371,42 @@ class Watch:
         """Tell when a role moves the logits more than so many times as far as in the reference at the same step, or,
         where there is none, as at the first look.
 
-        then: called with role, step and how many times as far; a line is logged if left out. With a reference all roles
-        have a limit of 2 from the beginning.
+        then: called with role, step and how many times as far, at each look beyond the limit; if left out, a line is
+        logged when that begins. What it raises ends the watch; SystemExit ends the run. With a reference all roles have
+        a limit from the beginning: twice as far, and more of a role whose steps are uneven in the reference itself.
+        ValueError for a limit that is not above 0.
         """
+        if not update > 0:
+            raise ValueError(f"a limit says how many times as far, and is above 0; here {update}")
         if self.has_ended:
             return
         known = self._probe.roles.names
         if role not in known:
             _LOG.warning("depthlaw: no limit is set: no role is called %r (there are %s)", role, ", ".join(known))
             return
-        self._limits[role] = float(update), then or _tell
+        self._limits[role] = float(update), then
 
     def _warn(self, look: Look) -> None:
         for role, own in look.roles.items():
-            if own.change is None:
+            if not own.change:
                 continue
             if self._reference is not None:
-                times = own.beside_reference
-                limit, alarm = self._limits.get(role, (2.0, _tell))
+                times, what = own.beside_reference, "in the reference"
             else:
-                base = self._bases.setdefault(role, own.change)
-                times = own.change / base if base else None
-                limit, alarm = self._limits.get(role, (math.inf, _tell))
-            if times is not None and times > limit and not _rank():
-                alarm(role, look.step, times)
+                times, what = own.change / self._bases.setdefault(role, own.change), "at the first look"
+            if role not in self._limits:
+                limit = math.inf if self._reference is None else learnt_limit(self._reference, role)
+                self._limits[role] = limit, None
+            limit, then = self._limits[role]
+            if times is None or times <= limit:
+                self._beyond.discard(role)
+                continue
+            if then is not None:
+                then(role, look.step, times)
+            elif role not in self._beyond:
+                line = "depthlaw: step %d: %s moves the logits %.2g times as far as %s; the limit is %.2g"
+                _LOG.warning(line, look.step, role, times, what, limit)
+            self._beyond.add(role)
 
     # ------------------------------------------------------------ the end
 
@@ -438,10 +438,6 @@ def _bare(optimizer: Any) -> Any:
     """Without Accelerate's wrapper, whose steps the wrapped one takes."""
     inner = getattr(optimizer, "optimizer", None)
     return _bare(inner) if isinstance(inner, Optimizer) else optimizer
-
-
-def _tell(role: str, step: int, times: float) -> None:
-    _LOG.warning("depthlaw: step %d: %s moves the logits %.3g times as far as it should", step, role, times)
 
 
 def _rank() -> int:

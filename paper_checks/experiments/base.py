@@ -186,15 +186,16 @@ class Experiment:
         Whoever runs them puts the results into the book before asking for more; a trial that failed must not come back.
         """
         yield from _until_done({arm: PILOT_SEEDS for arm in self.pilot}, book)
-        wanted = {arm: self.num_seeds(arm, book) if num_seeds is None else num_seeds for arm in self.arms}
+        wanted = self.num_seeds(book) if num_seeds is None else dict.fromkeys(self.arms, num_seeds)
         for first in range(0, max(wanted.values()), SEEDS_AT_ONCE):
             yield from _until_done(
                 {arm: range(num)[first : first + SEEDS_AT_ONCE] for arm, num in wanted.items()}, book
             )
 
-    def num_seeds(self, arm: Arm, book: Book) -> int:
-        """How many seeds an arm is to have, once the pilot is done."""
-        return max(self.plan(book).num_seeds, arm.least_seeds)
+    def num_seeds(self, book: Book) -> dict[Arm, int]:
+        """How many seeds each arm is to have, once the pilot is done."""
+        planned = self.plan(book).num_seeds
+        return {arm: max(planned, arm.least_seeds) for arm in self.arms}
 
 
 def _until_done(seeds_of: Mapping[Arm, Sequence[int]], book: Book) -> Iterator[list[Trial]]:

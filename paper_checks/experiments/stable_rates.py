@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from depthlaw.network.trials import Trial
@@ -111,6 +112,7 @@ def _plan(book: Book) -> Plan:
     return Plan(LEAST_SEEDS, text)
 
 
+@cache
 def _seeds(sd: float, difference: float) -> str:
     from depthlaw.sims.training.outcomes import MIN_EDGES
     from depthlaw.sims.training.planning import seeds_for_difference
@@ -121,6 +123,7 @@ def _seeds(sd: float, difference: float) -> str:
         return "more than 1,000"
 
 
+@cache
 def _told(sd: float) -> float:
     """The least difference, by tenths of an octave, that LEAST_SEEDS find."""
     from depthlaw.sims.training.planning import POWER, power_of_difference

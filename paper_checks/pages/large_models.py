@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from depthlaw.network.planned import gigabytes, planned
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.papers.su.post_hoc_analysis import DICTIONARY
 from depthlaw.paper_checks.routes.parameter_counts import to_rounding
-from depthlaw.sims.training.plan import NODE, OneTable, memory_of_training, parameters_of
+from depthlaw.sims.training.plan import NODE, OneTable, Tensor, memory_of_training, parameters_of
 from depthlaw.sims.training.train import TrainConfig
 
 NODES = (1, 4, 16)
@@ -57,9 +58,13 @@ class Model:
             num_classes=self.rows,
         )
 
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        return parameters_of(self.config.model, self.sizes)
+
     @property
     def num_parameters(self) -> int:
-        return sum(tensor.num for tensor in parameters_of(self.config.model, self.sizes))
+        return sum(tensor.num for tensor in self.tensors)
 
     def is_as_printed(self, printed: str, unit: int = 10**9) -> bool:
         """Whether the count rounds to what is printed."""
@@ -85,12 +90,9 @@ def models() -> tuple[Model, Model, Model]:
 def largest_batch(model: Model, num_nodes: int, *, recomputes: bool) -> int:
     """The most tokens a step that fit into the memory of so many nodes, the same number on each device; 0 for none."""
     num = NODE.devices * num_nodes
-    one, two = (
-        memory_of_training(
-            replace(model.config, batch_size=each * num), model.sizes, num_devices=num, recomputes=recomputes
-        ).total
-        for each in (1, 2)
-    )
+    ways: dict[str, Any] = {"num_devices": num, "recomputes": recomputes, "tensors": model.tensors}
+    batches = (replace(model.config, batch_size=each * num) for each in (1, 2))
+    one, two = (memory_of_training(config, model.sizes, **ways).total for config in batches)
     fitting = 1 + (NODE.memory - one) // (two - one)  # memory grows in a straight line with the batch
     return max(0, int(fitting)) * num * TOKENS
 

@@ -1,4 +1,4 @@
-"""The picture of the README and of the site's first page: why the optimizer decides which scheme keeps a deep
+"""The picture of the site's first page: why the optimizer decides which scheme keeps a deep
 Transformer's update flat.
 
     python -m depthlaw.paper_checks.pages.why_figure  # rewrites figures/why.svg, from the records and the kept laws
@@ -42,7 +42,7 @@ def titles() -> dict[str, str]:
 
 
 def alt_text() -> str:
-    """For who cannot see it, and for the README."""
+    """For who cannot see it."""
 
     def said(scheme: str, optimizer: str) -> str:
         kept = law(scheme, optimizer)

@@ -48,8 +48,7 @@ OF_EXPERIMENT = {
     "stable-rates": ("training-rates", "training-curves", "training-predicts"),
     "warmup": ("training-warmup",),
     "thousand-layers": ("training-thousand", "training-updates"),
-    "own-row": ("training-own-row",),
-    "best-rates": ("training-best-rates",),
+    "best-rates": ("training-best-losses", "training-best-rates"),
 }
 """Files of figures/, the most telling one first."""
 

@@ -14,7 +14,6 @@ from depthlaw.paper_checks.routes.best_rates import FollowsUpdate, NearerThanNoM
 from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
 from depthlaw.paper_checks.routes.training import (
     Answered,
-    FallsWithDepth,
     LargerGradients,
     LargerRate,
     LowerLoss,
@@ -64,13 +63,6 @@ DEEP_TRAINS = {
     for scheme in ("deepnorm", "sub-ln-gamma", "su-adam", "pre-ln")
 }
 
-OWN_ROW = {f"su-{own}": FallsWithDepth(row=f"su-{own}", optimizer=own, falls=False) for own in ("sgd", "adam", "lamb")}
-OTHER_ROW = {
-    (row, optimizer): FallsWithDepth(row=row, optimizer=optimizer, falls=True, power=power)
-    for row, optimizer, power in (("su-sgd", "adam", 1 / 2), ("su-sgd", "lamb", 1 / 4), ("su-lamb", "adam", 1 / 2))
-}
-"""Where the update grows with depth, by theory as L^power."""
-
 FOLLOWS = {scheme: FollowsUpdate(scheme=scheme) for scheme in best_rates.SCHEMES}
 NEARER = NearerThanNoMove()
 
@@ -105,7 +97,6 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
         *LOWER_LOSS.values(),
     ),
     "thousand-layers": tuple(DEEP_TRAINS.values()),
-    "own-row": (*OWN_ROW.values(), *OTHER_ROW.values()),
     "best-rates": (*FOLLOWS.values(), NEARER),
 }
 

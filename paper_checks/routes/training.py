@@ -15,14 +15,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 from depthlaw.paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
 from depthlaw.paper_checks.claims.statements import Values
-from depthlaw.paper_checks.experiments import experiment, own_row
+from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, MIDDLE, SCHEMES, gpt, on_curve
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
@@ -156,42 +155,6 @@ class LargerRate(Answered):
             detail="searches of the learning rate, paired by seed: octaves between the largest rates, with the "
             "interval for the true difference",
             numbers={name: in_octaves(comparison) for name, comparison in found.items()},
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FallsWithDepth(Answered):
-    """The largest rate at which a row trains under an optimizer falls from the least to the largest depth, or does not.
-
-    Not: its fall is below that of an update that grows as L^power, which theory has of the wrong row.
-    """
-
-    row: str
-    optimizer: str
-    falls: bool
-    power: float = 0.5
-    of: str = "own-row"
-
-    @property
-    def text(self) -> str:
-        what = "falls" if self.falls else f"does not fall as L^(-{Fraction(self.power)}) or faster"
-        return f"the largest rate of {self.row} under {self.optimizer} {what} with depth"
-
-    def comparison(self, book: Book) -> EdgeComparison:
-        """The largest rates, shallow over deep."""
-        names = [own_row.arm_name(self.row, self.optimizer, layers) for layers in own_row.LAYERS]
-        (shallow, deep), _ = edges(names, book, self.of)
-        return outcomes.compare_edges(shallow, deep, own_row.GRIDS[self.optimizer])
-
-    def answers(self, book: Book) -> Answers:
-        found = self.comparison(book)
-        low, high = ends(found.octaves.low, found.octaves.high)
-        expected = math.log2(own_row.LAYERS[1] / own_row.LAYERS[0]) * self.power
-        yes, no = (low > 0, high < expected) if self.falls else (high < expected, low > expected)
-        return Answers(
-            holds=[True if yes else False if no else None],
-            detail="searches of the learning rate, paired by seed",
-            numbers={"octaves from the least to the largest depth": in_octaves(found)},
         )
 
 

@@ -21,11 +21,16 @@ Found = dict[str, Any]
 
 def kept(id_: str) -> Found | None:
     """The kept answer of the claim of that id, or None where there is none."""
-    try:
-        found = json.loads(FILE.read_text(encoding="utf-8"))["claims"].get(id_)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None
+    found = all_kept().get(id_)
     return None if found is None else document(**found, kept=True)
+
+
+def all_kept() -> dict[str, Found]:
+    """The kept answers by id; empty where there are none."""
+    try:
+        return dict(json.loads(FILE.read_text(encoding="utf-8"))["claims"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def judged(id_: str, *, with_mutants: bool, progress: Progress | None = None) -> Found:

@@ -295,6 +295,11 @@ class Found:
     unreliable: Mapping[str, float]
     dtypes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        updates = [value for value in self.values.get("update", ()) if value is not None]
+        mean = f", update {sum(updates) / len(updates):.4g} in the mean" if updates else ""
+        return f"<Found: {len(self.seeds)} seeds{mean}>"
+
 
 def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
     """Runs that a measurement made now would repeat: of this dtype and kind of device. "auto" is any dtype, in which

@@ -130,14 +130,20 @@ def _goes_by_muon(optimizer: str, tensor: Tensor) -> bool:
 
 
 def memory_of_training(
-    config: TrainConfig, shape: Shape, *, num_devices: int = 1, recomputes: bool | None = None
+    config: TrainConfig,
+    shape: Shape,
+    *,
+    num_devices: int = 1,
+    recomputes: bool | None = None,
+    tensors: list[Tensor] | None = None,
 ) -> Memory:
     """The bytes that a run holds on each device, and not less than that.
 
     shape: the data, or ``Sizes``. num_devices: over how many the run is cut, its batch too. recomputes: whether the
-    backward pass computes each sublayer again; None for what the config says.
+    backward pass computes each sublayer again; None for what the config says. tensors: those of ``parameters_of``,
+    where they are at hand.
     """
-    return _memory(config, shape, parameters_of(config.model, shape), num_devices, recomputes)
+    return _memory(config, shape, tensors or parameters_of(config.model, shape), num_devices, recomputes)
 
 
 def _memory(
@@ -429,9 +435,9 @@ class Plan:
         return max(computing, self.sending), computing + self.sending
 
 
-def plan(config: TrainConfig, shape: Shape, hardware: Hardware) -> Plan:
-    """A run on paper. shape: the data, or ``Sizes``."""
-    tensors, num = parameters_of(config.model, shape), hardware.num_devices
+def plan(config: TrainConfig, shape: Shape, hardware: Hardware, tensors: list[Tensor] | None = None) -> Plan:
+    """A run on paper. shape: the data, or ``Sizes``. tensors: as in ``memory_of_training``."""
+    tensors, num = tensors or parameters_of(config.model, shape), hardware.num_devices
     by_role: dict[str, int] = {}
     for tensor in tensors:
         by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.num

@@ -10,6 +10,7 @@ import pytest
 from tests.faults import __main__ as script
 
 AREAS = {"theory": 16, "audit": 8, "sims": 16, "claims": 12, "commands": 10, "report": 8, "house": 2}
+AREAS |= {"watch": 8, "testing": 5}
 """At least so many of each."""
 FAULTS = script.read()
 PLANTED = """

@@ -71,6 +71,8 @@ _BY_METAVAR: dict[str, tuple[str, ...]] = {
     "DIR": ("out", "../out", "."),
     "ADDRESS": ("tcp://127.0.0.1:8786", "127.0.0.1", "tls://h:1", "inproc://x", "[::1]:8786", "h:0", "tcp://h:99999"),
     "ID": ("S1-34", "DN-07", "s2-8", "LI-05"),
+    "RUN": ("nonesuch.jsonl",),
+    "[OTHER]": ("nonesuch.jsonl",),
     "[ID]...": ("S1-34", "DN-07", "LI-05"),
     "MODULE:FUNCTION": ("nonesuch:build",),
     "[MODULE:FACTORY]": ("nonesuch:build", "nonesuch.build"),
@@ -82,6 +84,7 @@ _NEEDED = {
     "tables": "--only deepnet",
     "schemes": "",
     "audit": "--layers 1,2",
+    "watch": "nonesuch.jsonl",
     "measure": "--scheme post-ln --optimizer sgd --sublayers 2 --width 8 --seeds 2 --no-keep",
     "train": "--scheme pre-ln --layers 1 --learning-rate 1e-3 --width 8 --tokens 4 --batch 2 --steps 2 --shape vit "
     "--workers 1 --store it.sqlite",
@@ -154,23 +157,11 @@ def command_line(rng: Random) -> Input:
 _COMMANDS = (*_NEEDED, *("predict", "measure", "train", "rule", "experiment", "explain", "schemes") * 2)
 
 
-# ---------------------------------------------------------------- laws and gains
+# ---------------------------------------------------------------- gains
 
 
 def _number(rng: Random) -> str:
     return drawn(rng, ("1", "2", "0.5", "1/2", "-1/4", "0.7", "3e-2", "1/3", ".25", "-2", "7/5", drawn(rng, NUMBERS)))
-
-
-def law(rng: Random) -> Input:
-    """A scheme of one's own, in laws C L^P."""
-    words = ["predict", "--optimizer", drawn(rng, options.names(options.OPTIMIZERS)[:-1])]
-    words += ["--norm", drawn(rng, options.names(options.PLACEMENTS))]
-    words += ["--sublayers", drawn(rng, ("1", "2", "4,8", "7", "64,512", "1000000000", "1e12", "10000,3"))]
-    words += rng.choice(([], [], ["--activation", drawn(rng, options.names(options.ACTIVATIONS))]))
-    for name in rng.sample(("--residual-weight", "--branch-weight", "--gain"), rng.choice((1, 1, 2, 3))):
-        text = _number(rng) + rng.choice(("", ",0", f",{_number(rng)}", f", {_number(rng)}", f",{_number(rng)},1"))
-        words += [name, maybe(rng, text, 0.3)]
-    return Input(typed(*words, *(["--json"] if rng.random() < 0.5 else [])))
 
 
 def gain_list(rng: Random) -> Input:
@@ -192,42 +183,6 @@ def gain_list(rng: Random) -> Input:
             text = f"@{maybe(rng, file, 0.05)}"
         words += [name, text]
     return Input(typed(*words, *(["--json"] if rng.random() < 0.5 else [])), files)
-
-
-# ---------------------------------------------------------------- addresses of clusters
-
-
-def address(rng: Random) -> Input:
-    """Of a scheduler: nothing connects to one before all of the command line is read."""
-    command = drawn(rng, ("measure", "train"))
-    host = drawn(
-        rng, ("127.0.0.1", "[::1]", "node-1", "a.b.c", "localhost", "*", "", "пакет", "user@h", drawn(rng, NUMBERS))
-    )
-    port = drawn(rng, ("8786", "0", "65535", "65536", "x", "-1", "٣", drawn(rng, NUMBERS)))
-    text = rng.choice(("tcp://", "tcp://", "", "tls://", "inproc://", "ucx://", "http://")) + f"{host}:{port}"
-    words = _NEEDED[command].replace("--workers 1 ", "").split()
-    return Input(
-        typed(command, *words, "--scheduler", maybe(rng, text, 0.4), *(["--json"] if rng.random() < 0.5 else []))
-    )
-
-
-# ---------------------------------------------------------------- claims
-
-
-@cache
-def _claims() -> list[str]:
-    return [id_ for id_, _ in options.one_claim("")]
-
-
-def claim_id(rng: Random) -> Input:
-    command = rng.choice(("explain", "explain", "explain", "verify"))
-    ids = [maybe(rng, drawn(rng, _claims()), 0.7) for _ in range(1 if command == "explain" else rng.choice((1, 2, 5)))]
-    if rng.random() < 0.1:
-        ids = [f"{drawn(rng, ('S1', 's2', 'DN', 'LI', 'X', ''))}-{drawn(rng, NUMBERS)}"]
-    more = rng.choice(([], [], ["--full"], ["--json"], ["--mutants"]))
-    if command == "verify" and rng.random() < 0.3:
-        more = [*more, "--source", maybe(rng, drawn(rng, ("su", "slides", "magneto", "deepnet", "cited")), 0.5)]
-    return Input(typed(command, *ids, *more))
 
 
 # ---------------------------------------------------------------- JSON
@@ -406,7 +361,7 @@ def store(rng: Random) -> Input:
         content = damaged(rng, content)
     words = f"{TRAIN} --store {RUN}".split()
     if rng.random() < 0.4:
-        words = f"experiment {drawn(rng, ('warmup', 'own-row', 'stable-rates'))} --plan --store {RUN}".split()
+        words = f"experiment {drawn(rng, ('warmup', 'best-rates', 'stable-rates'))} --plan --store {RUN}".split()
     return Input((*words, *(["--json"] if rng.random() < 0.5 else [])), {RUN: content}, keeps_runs=RUN)
 
 
@@ -478,124 +433,39 @@ def own_text(rng: Random) -> Input:
 _BODIES = (
     "m = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True); "
     "return nn.TransformerEncoder(m, n, enable_nested_tensor=False)",
-    "return None",
-    "return 'a text'",
-    "return nn.Linear(4, 4)",
-    "return nn.Sequential()",
-    "return nn.Module()",
-    "return nn.Module",
-    "raise ValueError('no\\nsuch\\nnumber')",
-    "raise ValueError",
-    "raise SystemExit('I go')",
-    "raise SystemExit",
-    "raise SystemExit(0)",
-    "import sys; sys.exit(3)",
-    "raise KeyError(n)",
-    "raise MemoryError",
-    "raise RecursionError",
-    "raise UnicodeDecodeError('utf-8', b'x', 0, 1, 'so')",
-    "return build(n)",
-    "assert False",
-    "yield n",
-    "print('hello'); return nn.Linear(2, 2)",
-    "import warnings; warnings.warn('careful'); return nn.Linear(2, 2)",
-    "return nn.Linear(4, 4).half()",
-    "return nn.LSTM(4, 4, n)",
-    "m = nn.Linear(4, 4); m.forward = None; return m",
+    *("return None", "return 'a text'", "return nn.Linear(4, 4)", "return nn.Sequential()", "return nn.Module()"),
+    *("return nn.Module", "raise ValueError('no\\nsuch\\nnumber')", "raise ValueError", "raise SystemExit('I go')"),
+    *("raise SystemExit", "raise SystemExit(0)", "import sys; sys.exit(3)", "raise KeyError(n)", "raise MemoryError"),
+    *("raise RecursionError", "raise UnicodeDecodeError('utf-8', b'x', 0, 1, 'so')", "return build(n)"),
+    *("assert False", "yield n", "print('hello'); return nn.Linear(2, 2)"),
+    *("import warnings; warnings.warn('careful'); return nn.Linear(2, 2)", "return nn.Linear(4, 4).half()"),
+    *("return nn.LSTM(4, 4, n)", "m = nn.Linear(4, 4); m.forward = None; return m"),
     "m = nn.Linear(4, 4); nn.init.constant_(m.weight, float('nan')); return m",
-    "m = nn.Linear(4, 4); m.weight.requires_grad_(False); return m",
-    "return nn.ModuleList([nn.Linear(4, 4)])",
+    *("m = nn.Linear(4, 4); m.weight.requires_grad_(False); return m", "return nn.ModuleList([nn.Linear(4, 4)])"),
     "return type('M', (nn.Module,), {'forward': lambda self, x: {}})()",
     "return type('M', (nn.Module,), {'forward': lambda self: 1})()",
     "return type('M', (nn.Module,), {'forward': lambda self, x: x})()",
     "return type('\\x1b[31m', (nn.Module,), {'forward': lambda self, x: x})()",
 )
 _TOPS = (
-    *(
-        "",
-        "",
-        "",
-        "",
-        "",
-        "",
-        "print('a module says this')",
-        "raise ImportError('no\\nmore')",
-        "import nonesuch_at_all",
-    ),
-    *(
-        "raise SystemExit",
-        "raise SystemExit('at import')",
-        "1 / 0",
-        "def broken(:",
-        "x = '\\0'",
-        "\x00",
-        "raise Exception",
-    ),
-    *("import sys; sys.exit(0)", "build = 5", "from mymodel import other", "import mymodel"),
-    *(
-        "__getattr__ = None",
-        "def __getattr__(name): raise RuntimeError(name)",
-        "# coding: nonesuch",
-        "import warnings\nwarnings.warn('x')",
-    ),
+    *("", "", "", "", "", "", "print('a module says this')", "raise ImportError('no\\nmore')"),
+    *("import nonesuch_at_all", "raise SystemExit", "raise SystemExit('at import')", "1 / 0", "def broken(:"),
+    *("x = '\\0'", "\x00", "raise Exception", "import sys; sys.exit(0)", "build = 5", "from mymodel import other"),
+    *("import mymodel", "__getattr__ = None", "def __getattr__(name): raise RuntimeError(name)"),
+    *("# coding: nonesuch", "import warnings\nwarnings.warn('x')"),
 )
 _HEADS = (
-    *(
-        "def build(n):",
-        "def build(n):",
-        "def build(n):",
-        "def build(n):",
-        "def build():",
-        "def build(a, b):",
-        "def build(*, num_layers):",
-    ),
-    *(
-        "async def build(n):",
-        "def build(**n):",
-        "def build(n, /):",
-        "class build:\n  def __init__(self, n):\n   pass\n  def g(n):",
-        "def other(n):",
-    ),
+    *("def build(n):", "def build(n):", "def build(n):", "def build(n):", "def build():", "def build(a, b):"),
+    *("def build(*, num_layers):", "async def build(n):", "def build(**n):", "def build(n, /):"),
+    *("class build:\n  def __init__(self, n):\n   pass\n  def g(n):", "def other(n):"),
 )
 _CALLS = (
-    *(
-        "mymodel:build",
-        "mymodel:build",
-        "mymodel:build",
-        "mymodel:build",
-        "mymodel.py:build",
-        "mymodel:other",
-        "mymodel:nn.Linear",
-    ),
-    *(
-        "mymodel",
-        "mymodel:",
-        ":build",
-        ":",
-        "",
-        "mymodel:build:x",
-        "mymodel:build.x.y",
-        "mymodel:__class__",
-        "mymodel:__builtins__",
-    ),
-    *("../mymodel:build", "/mymodel:build", "my-model:build", "mymodel;x:build", "mymodel:build()", "mymodel:build(2)"),
-    *(
-        "mymodel.mymodel:build",
-        ".mymodel:build",
-        "..:build",
-        "mymodel:__name__",
-        "mymodel:__doc__.x",
-        "mymodel:nn",
-        "пакет:build",
-    ),
-    *(
-        "nonesuch:build",
-        "nonesuch.x:y",
-        "encodings.nonesuch:x",
-        "torch.nn:nonesuch",
-        "torch.nn:Linear",
-        "torch.nn:Identity",
-    ),
+    *("mymodel:build", "mymodel:build", "mymodel:build", "mymodel:build", "mymodel.py:build", "mymodel:other"),
+    *("mymodel:nn.Linear", "mymodel", "mymodel:", ":build", ":", "", "mymodel:build:x", "mymodel:build.x.y"),
+    *("mymodel:__class__", "mymodel:__builtins__", "../mymodel:build", "/mymodel:build", "my-model:build"),
+    *("mymodel;x:build", "mymodel:build()", "mymodel:build(2)", "mymodel.mymodel:build", ".mymodel:build"),
+    *("..:build", "mymodel:__name__", "mymodel:__doc__.x", "mymodel:nn", "пакет:build", "nonesuch:build"),
+    *("nonesuch.x:y", "encodings.nonesuch:x", "torch.nn:nonesuch", "torch.nn:Linear", "torch.nn:Identity"),
 )
 
 
@@ -691,14 +561,11 @@ def checkpoint(rng: Random) -> Input:
 
 
 KINDS = (
-    Kind("command lines", 6_000, command_line),
-    Kind("laws", 1_500, law),
-    Kind("gains", 3_000, gain_list),
-    Kind("addresses", 2_000, address),
-    Kind("claim ids", 10_000, claim_id),
+    Kind("command lines", 9_500, command_line),
+    Kind("gains", 5_000, gain_list),
     Kind("configurations", 300, configuration),
     Kind("stores", 1_200, store),
-    Kind("records", 8_000, record),
+    Kind("records", 16_000, record),
     Kind("texts", 1_000, own_text),
     Kind("modules", 36_000, module),
     Kind("documents", 36_000, verified),

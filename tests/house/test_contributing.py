@@ -20,7 +20,7 @@ from subprocess import CompletedProcess
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGES = ("theory", "sims", "paper_checks")
-NAMES = ("A claim", "A scheme", "An optimizer", "An activation")
+NAMES = ("A claim", "A scheme", "An optimizer", "An activation", "A recipe", "A check of the audit")
 
 
 def section(name: str, text: str = TEXT) -> str:
@@ -109,7 +109,8 @@ def missing(asked: Asked, results: Sequence[CompletedProcess[str]]) -> list[list
     for (_, wanted), result in zip(asked, results, strict=True):
         there = [" ".join(line.split()) for line in result.stdout.splitlines()]
         lost = [line for line in map(str.strip, wanted.splitlines()) if " ".join(line.split()) not in there]
-        gaps.append([f"exit {result.returncode}: {result.stderr}", *lost] if result.returncode else lost)
+        fails = result.returncode != (1 if result.args.startswith("depthlaw audit ") else 0)  # it finds a fault
+        gaps.append([f"exit {result.returncode}: {result.stderr}", *lost] if fails else lost)
     return gaps
 
 

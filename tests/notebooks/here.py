@@ -30,11 +30,7 @@ def code(name: str) -> list[str]:
     return [cell.source for cell in source(name).cells if cell.cell_type == "code"]
 
 
-def shown(
-    cells: Sequence[str],
-    name: str = "notebook",
-    look: Callable[[Figure], object] | None = None,
-) -> list[Shown]:
+def shown(cells: Sequence[str], name: str = "notebook", look: Callable[[Figure], object] | None = None) -> list[Shown]:
     """What these cells show, in order, run one after another in a new namespace: pictures are drawn, and everything is
     set in each format that a notebook asks for, but a picture has no bytes. look: is given each picture once it is
     drawn. Where nobody looks at a picture its parts are not laid out, which is most of the work.

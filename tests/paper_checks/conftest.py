@@ -44,12 +44,6 @@ def built(reported: dict[str, Any]) -> Path:
     return _site("few", reported, has_all_figures=False)
 
 
-@pytest.fixture(scope="session")
-def full() -> Path:
-    """The site as it is published: every claim with its evidence and its figures. Minutes."""
-    return _site("all", once.whole(), has_all_figures=True)
-
-
 def _site(name: str, document: dict[str, Any], *, has_all_figures: bool) -> Path:
     from tests.paper_checks.report_pages import write_site
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
-from depthlaw.paper_checks.experiments import experiment, own_row
+from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.stable_rates import (
     CURVE,
@@ -33,7 +32,6 @@ from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
 from depthlaw.paper_checks.routes.training import (
     BY_TRAINING,
     Answered,
-    FallsWithDepth,
     LargerGradients,
     LargerRate,
     LowerLoss,
@@ -122,22 +120,7 @@ def gradients(ratio: float, scatter: float = 0.1) -> Book:
     return moved(change)
 
 
-def fall(octaves: int, row: str = "su-sgd", optimizer: str = "adam", *, scatter: int = 0) -> Book:
-    """Of the largest rate, from the least depth to the largest."""
-
-    def edge(trial: Trial) -> float:
-        deep = octaves + scatter * (trial.seed % 2) if trial.num_layers == own_row.LAYERS[-1] else 0
-        return own_row.STARTS[optimizer] * 2.0 ** (3.01 - deep)
-
-    names = [own_row.arm_name(row, optimizer, layers) for layers in own_row.LAYERS]
-    return filled("own-row", names, edge)
-
-
-GROUPS = (
-    ("su-adam", "deepnorm", "completep"),
-    ("pre-ln", "sub-ln-gamma", "gpt2"),
-    ("post-ln", "normformer", "rezero"),
-)
+GROUPS = (("su-adam", "deepnorm", "completep"), ("pre-ln", "sub-ln-gamma", "gpt2"), ("post-ln", "normformer", "rezero"))
 """By their updates at initialisation: 1, 10 and 100, alike within a group."""
 GPTS = tuple(gpt(scheme, n) for n in LAYERS for scheme in (*SCHEMES, *(MORE_SCHEMES if n == MIDDLE else ())))
 
@@ -171,12 +154,6 @@ class Case:
     unclear: tuple[float, ...]
 
 
-def falling(optimizer: str, falls: bool, yes: int, no: int, unclear: int, **fields: Any) -> Case:
-    statement = FallsWithDepth(row="su-sgd", optimizer=optimizer, falls=falls, **fields)
-    mutant = replace(statement, falls=not falls)
-    return Case(statement, mutant, partial(fall, optimizer=optimizer), (yes,), (no,), (unclear,))
-
-
 def updating(statement: SmallerIsStabler | RanksFall, unclear: tuple[float, ...]) -> Case:
     is_of_pairs = isinstance(statement, SmallerIsStabler)
     mutant = statement.with_larger() if is_of_pairs else replace(statement, is_negative=False)
@@ -194,9 +171,6 @@ CASES = {
     "shares": Case(_SHARE, _SHARE.with_swapped(), trained, (8, 0), (0, 8), (3, 2)),
     "losses": Case(_LOSS, _LOSS.with_swapped(), losses, (-0.1,), (0.1,), (0,)),
     "gradients": Case(_GRADIENT, _GRADIENT.with_swapped(), gradients, (1.5,), (1 / 1.5,), (1,)),
-    "falls": falling("adam", True, 4, 0, 1),
-    "keeps": falling("adam", False, 0, 4, 1),
-    "falls, where little is expected": falling("lamb", True, 4, -2, 0, power=1 / 4),
     "pairs": updating(SmallerIsStabler(looks=("trains",)), ALIKE),
     "pairs, half": updating(SmallerIsStabler(looks=("half",)), ALIKE),
     "ranks": updating(RanksFall(num_layers=LAYERS[0]), BENT),
@@ -221,16 +195,6 @@ def test_one_pair_the_other_way_round_refutes_a_row_of_them() -> None:
     for octaves, said in (((-3, -5, -7), True), ((-3, -7, -5), False), ((-5, -5, -7), None)):
         book = of_rates(dict(zip(("su-adam", "deepnorm", "post-ln"), octaves, strict=True)), names)
         assert LargerRate(names=names).evidence(book).verdict is outcome(said)
-
-
-def test_keeps_is_not_the_negation_of_falls() -> None:
-    """No row does both: on a grid of octaves the interval is two of them wide at least. And by a fall that theory
-    expects, between 0 and the least that would refute it, "keeps" is open."""
-    for octaves, scatter in itertools.product(range(-2, 6), range(3)):
-        book = fall(octaves, scatter=scatter)
-        verdicts = [CASES[name].statement.evidence(book).verdict for name in ("falls", "keeps")]
-        assert verdicts != [Verdict.CONFIRMED] * 2
-        assert (octaves, scatter) != (2, 0) or verdicts == [Verdict.CONFIRMED, Verdict.UNDECIDED]
 
 
 # ---------------------------------------------------------------- numbers

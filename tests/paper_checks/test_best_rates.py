@@ -16,8 +16,6 @@ from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
-from depthlaw.paper_checks.pages import training
-from depthlaw.paper_checks.pages.training import Record
 from depthlaw.paper_checks.routes.best_rates import (
     FollowsUpdate,
     Found,
@@ -206,29 +204,6 @@ def test_each_width_has_answers_of_its_own() -> None:
 
 
 # ---------------------------------------------------------------- the page
-
-
-def test_the_page_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "opening", lambda _: "")
-    record = Record.of(NAME, book_of(by_update))
-    wide = Record.of(NAME, made(still, 3, WIDE.name), scale=WIDE.name)
-    text = training.best_rates(record, wide, "")
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| gpt2 |")]
-    for cells, one, num_seeds in zip(rows, (record, wide), (SEEDS, 3), strict=True):
-        found = Found.of("gpt2", one.book, one.scale).measured
-        assert found is not None
-        width = one.experiment.arms[0].trial.d_model
-        assert cells[1:4] == [str(width), str(num_seeds), f"{predicted('gpt2'):.2f}"]
-        assert cells[5].startswith(f"{found.mean:.2f} (")
-    for absent in (False, True):
-        text = training.best_rates(record, made_runs.nothing_of(NAME, WIDE.name) if absent else wide, "")
-        assert ("has not been run" in text) == absent
-        assert ("and at width 64" in text) != absent
-    panels = training.drawings({**training.records(), NAME: record})["training-best-rates"].panels
-    assert len(panels) == 2 * len(SCHEMES)
-    (dashed,) = [curve for curve in panels[len(SCHEMES) + 1].curves if curve.line_style == "dashed"]
-    (first, last) = dashed.ends_at
-    assert math.log2(last[1] / first[1]) / math.log2(last[0] / first[0]) == pytest.approx(predicted("gpt2"))
 
 
 def test_seeds_that_would_decide() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import pytest
 import torch
@@ -87,24 +87,6 @@ def test_S2_08_and_S2_13_networks_exceed_the_bound(
 ) -> None:
     """At every width the whole interval lies above the printed bound."""
     assert min(low for low, _ in updates(scheme, gains, gains, **network)) > PRINTED[scheme](gains, gains)
-
-
-@pytest.mark.parametrize(("scheme", "input_second"), [("pre-ln", 2.0), ("sub-ln", 1.0)])
-def test_S2_08_and_S2_13_condition_is_sharp(scheme: str, input_second: float) -> None:
-    """Where S_L/(c + s_1) <= 1 + sum_k s_k/S_(k-1), every ratio v_l/w_l is safe; elsewhere a large v_1/w_1 is not."""
-    from depthlaw.theory.meanfield.update import predict
-
-    for branches in ([1.0] * 4, [1.0] * 40, [1.0, 4.0, 16.0], [40.0, 2.0, 1.0], [9.0, 30.0, 200.0, 900.0]):
-        totals = list(accumulate(branches))
-        chain = 1 + sum(s / total for s, total in zip(branches[1:], totals, strict=False))
-        holds = totals[-1] / (input_second + branches[0]) <= chain
-        for spread in (1e-4, 1e-2, 1.0, 1e2, 1e4):
-            v, w = [math.sqrt(s) for s in branches], [1.0 if scheme == "pre-ln" else 100.0] * len(branches)
-            v[0], w[0] = v[0] * (spread if scheme == "pre-ln" else 1.0), w[0] / spread
-            bound = PRINTED[scheme](v, w)
-            update = predict(scheme, "sgd", len(v), v=v, w=w, norm_kind="rmsnorm").update
-            assert update <= bound * (1 + 1e-9) or not holds
-            assert update > bound or holds or spread < 1e4
 
 
 # ---------------------------------------------------------------- Magneto beside Pre-LN

@@ -182,24 +182,20 @@ def test_the_kept_updates_are_of_the_networks_that_are_trained() -> None:
     assert all(training_update(*case, best_rates.OPTIMIZER) > 0 for case in best)
 
 
-@pytest.mark.parametrize("layers", stable_rates.LAYERS)
-def test_the_network_is_the_one_that_is_trained(layers: int) -> None:
+TRAINED = [
+    *((n, layers, "stable-rates", gpt(n, layers)) for n in stable_rates.SCHEMES for layers in stable_rates.LAYERS),
+    *((n, layers, "best-rates", best_rates.arm_name(n, layers, best_rates.GRIDS[n][0]))
+      for n in best_rates.SCHEMES for layers in best_rates.LAYERS),
+]  # fmt: skip
+
+
+def test_the_network_is_the_one_that_is_trained() -> None:
     """But for the eps in its norms."""
-    for name in stable_rates.SCHEMES:
-        trained = experiment("stable-rates").arm(gpt(name, layers)).trial.lower()
-        asked = training_network(name, layers)
-        assert replace(trained.model, norm_eps=0.0) == asked.config(TRAINING_OPTIMIZER)
+    for name, layers, of, arm in TRAINED:
+        trained, asked = experiment(of).arm(arm).trial.lower(), training_network(name, layers)
+        assert replace(trained.model, norm_eps=0.0) == replace(asked.config(trained.optimizer), norm_eps=0.0), arm
         assert trained.data.num_tokens == asked.num_tokens
-        assert replace(trained.model, norm_eps=0.0) != training_network(name, layers + 1).config(TRAINING_OPTIMIZER)
-
-
-@pytest.mark.parametrize("name", best_rates.SCHEMES)
-def test_so_is_that_of_best_rates(name: str) -> None:
-    for layers in best_rates.LAYERS:
-        arm = experiment("best-rates").arm(best_rates.arm_name(name, layers, best_rates.GRIDS[name][0]))
-        trained, asked = arm.trial.lower(), training_network(name, layers)
-        assert replace(trained.model, norm_eps=0.0) == replace(asked.config(best_rates.OPTIMIZER), norm_eps=0.0)
-        assert trained.data.num_tokens == asked.num_tokens
+        assert trained.optimizer == {"stable-rates": TRAINING_OPTIMIZER, "best-rates": best_rates.OPTIMIZER}[of]
 
 
 def test_the_correlation_is_that_of_the_tokens() -> None:

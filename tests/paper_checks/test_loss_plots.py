@@ -44,16 +44,3 @@ def test_curves_are_the_runs() -> None:
     assert diverged.ends == [1]
     assert first.y_range == pytest.approx((1.8, 6.9))
     assert {one.colour for one in (*thin, mean, diverged)} == {mean.colour} != {second.curves[-1].colour}
-
-
-def test_a_figure_has_a_row_for_each_rate_and_a_column_for_each_depth() -> None:
-    runs = {
-        Trial(scheme="pre-ln", shape="nmt", num_layers=layers, learning_rate=rate): None
-        for layers in (1, 2)
-        for rate in (1e-3, 2e-3, 4e-3)
-    }
-    loss_plots.check_size(list(runs))
-    found = loss_plots.drawing_of(runs, "title", DATA)
-    titles = [f"{n}-{n} layers, adam at {rate}" for rate in (0.001, 0.002, 0.004) for n in (1, 2)]
-    assert (found.columns, [panel.title for panel in found.panels]) == (2, titles)
-    assert {panel.note for panel in found.panels} == {"not trained"}

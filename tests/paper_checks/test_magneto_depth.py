@@ -15,10 +15,6 @@ from depthlaw.paper_checks.papers.magneto.goal import _alternating_update
 from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.algebra import rational_gains
 from depthlaw.paper_checks.routes.gelu_growth import _log_update
-from depthlaw.paper_checks.routes.intervals import Interval, interval
-from depthlaw.sims.measure import Question, collect
-from depthlaw.sims.model import ModelConfig, alternating
-from depthlaw.sims.update import Task
 
 
 @pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
@@ -48,25 +44,6 @@ def test_S3_10_sums_in_gamma_functions_are_the_sums(scheme: str, norm_kind: str)
     for length in (10**4, 10**6):
         added = second_meanfield.log_update(scheme, length, "gelu", norm_kind)
         assert float(_log_update(statement, math.log(length))) == pytest.approx(added, abs=5 / length)
-
-
-def update_of(num_sublayers: int, norm_kind: str, num_tokens: int) -> Interval:
-    """Attention and FFN in turn, gains sqrt(log L) but those of q and k."""
-    gains: dict[str, float] = dict.fromkeys(("v", "out", "fc1", "fc2"), math.sqrt(math.log(num_sublayers)))
-    encoder = alternating(num_sublayers, gains=gains)
-    config = ModelConfig(encoder=encoder, placement="sub", d_model=64, ffn_ratio=1, norm_kind=norm_kind)
-    question = Question(config=config, task=Task(num_tokens=num_tokens))
-    return interval(collect(question, range(400))["sgd/update"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_tokens", [1, 4])
-def test_S2_24_the_model_with_attention(num_tokens: int) -> None:
-    """Half its sublayers are attention: its update rises with depth as well, by less; behind RMSNorm it does not."""
-    of = {(n, kind): update_of(n, kind, num_tokens) for n in (4, 48) for kind in ("layernorm", "rmsnorm")}
-    assert of[4, "layernorm"].high < of[48, "layernorm"].low
-    assert of[48, "rmsnorm"].high < of[48, "layernorm"].low
-    assert of[48, "rmsnorm"].low < of[4, "rmsnorm"].high
 
 
 def test_S2_24_half_the_power() -> None:

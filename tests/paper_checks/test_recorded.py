@@ -17,14 +17,7 @@ from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.routes import recorded_stacks
-from depthlaw.paper_checks.routes.recorded_stacks import (
-    LENGTHS,
-    PATH,
-    WIDTHS,
-    at_infinite_width,
-    exponent,
-    growth,
-)
+from depthlaw.paper_checks.routes.recorded_stacks import LENGTHS, PATH, WIDTHS, at_infinite_width, exponent, growth
 from depthlaw.sims.records import record
 from depthlaw.theory.schemes import scheme
 from depthlaw.theory.symbols import L

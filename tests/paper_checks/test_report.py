@@ -12,15 +12,12 @@ import pytest
 from markupsafe import Markup, escape
 
 from depthlaw.paper_checks.claims.claim import Verdict
-from depthlaw.paper_checks.experiments.kernel_laws import law
 from depthlaw.paper_checks.pages import why_figure
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report import figures, folder, rendered, site, typeset, views
 from depthlaw.paper_checks.report.graph import NODE
 from depthlaw.paper_checks.report.model import parse
 from depthlaw.paper_checks.verify import document as engine
-from depthlaw.paper_checks.verify.findings import claims_with_findings
-from tests import once
 from tests.command import depthlaw, refusal
 from tests.paper_checks.report_pages import SOME, STATIC, document_of, faults, made, read, unchecked
 
@@ -64,26 +61,6 @@ def check_pages(found: dict[str, Any], pages: dict[str, str]) -> None:
 
 def test_every_page_is_sound(whole: dict[str, Any], pages: dict[str, str]) -> None:
     check_pages(whole, pages)
-
-
-@pytest.mark.slow
-def test_every_page_of_the_whole_report_is_sound(full: Path) -> None:
-    check_pages(once.whole(), texts(full))
-
-
-def test_the_overview_has_picture_rule_and_counts(whole: dict[str, Any], pages: dict[str, str]) -> None:
-    text = pages["index.html"]
-    at = [text.find(f'id="{id_}"') for id_ in ("picture", "rules", "verdicts", "found", "sources")]
-    assert at[0] > -1 and at == sorted(at)
-    assert f"Under SGD, DeepNorm {why_figure.goes(law('deepnorm', 'sgd'))}" in text
-    for row in engine.small_tables()[0]["rows"]:
-        assert str(typeset.cell(row["alpha"])) in text[at[1] : at[2]]
-    results = [entry["verdict"] for entry in whole["claims"] if entry["kind"] == "result"]
-    for verdict in Verdict:
-        link = f'href="claims.html#kind=result&amp;verdict={verdict.value}"'
-        assert f'{link}><span class="number">{results.count(verdict.value)}</span>' in text
-    assert all(f"#{one.id}" in pages["summary.html"] for one in claims_with_findings())
-    assert "Not as expected" not in text
 
 
 def test_results_are_listed_before_steps(whole: dict[str, Any], pages: dict[str, str]) -> None:

@@ -243,21 +243,3 @@ def test_the_theme_is_the_system_s_or_the_button_s_which_stays(built: Path, open
     page.goto(url(built, "schemes.html"))
     page.click("#theme")
     assert page.evaluate(PAPER) == DARK and heard == []
-
-
-def test_the_graph_leads_to_claims_by_mouse_and_keyboard(built: Path, opened: Opened) -> None:
-    page = opened()
-    page.goto(url(built, "graph.html"))
-    page.locator('.node[data-id="S1-23"]').click()
-    page.wait_for_url("**/source-su.html#S1-23")
-    assert page.evaluate(PLACE, "S1-23")
-    page = opened(SMALL_PHONE)
-    page.goto(url(built, "graph.html"))
-    page.locator(".graph-box").first.focus()
-    seen = tabbed(page, 12)
-    assert out_of_sight(seen) == []
-    assert all(one["id"] and one["stroke"] == "4px" for one in seen)
-    places = [(one["x"], one["y"]) for one in seen]
-    assert places == sorted(places)  # column by column, and down each
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"**#{seen[-1]['id']}")

@@ -15,7 +15,7 @@ from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Claim
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments.kernel_kept import read
-from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, measured, network_of
+from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, network_of
 from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS
 from depthlaw.paper_checks.pages.drawing import Drawing
 from depthlaw.paper_checks.pages.transformers import WIDE
@@ -71,9 +71,6 @@ def means(name: str, optimizer: str, role: str, is_real: bool) -> dict[int, floa
     return by_length
 
 
-kept_laws, kept_measured = cache(lambda: read(LAWS)), cache(measured)
-
-
 def printed(claim: Claim) -> list[Growth]:
     """Its printed orders as its figures have them: each once, those of real Transformers last."""
     every = {part.statement.text: part.statement for part in claim.parts if isinstance(part.statement, Growth)}
@@ -85,7 +82,7 @@ def exact_line(statement: Growth) -> dict[int, float]:
     by, options = statement.optimizer, dict[str, Any](activation=statement.activation, norm_kind=statement.norm_kind)
     if isinstance(statement, InTransformer):
         networks = {2 * n: network_of(statement.scheme, n, **options) for n in LENGTHS if 2 * n >= figures.FROM}
-        answers = {n: kept_laws().find(network, by).by_optimizer[by] for n, network in networks.items()}
+        answers = {n: read(LAWS).find(network, by).by_optimizer[by] for n, network in networks.items()}
         return {n: answer[statement.role].value for n, answer in answers.items()}
     updates = {n: predict(statement.scheme, by, n, **options).update for n in figures.DEPTHS}
     return {n: value for n, value in updates.items() if 0 < value < figures.MOST}

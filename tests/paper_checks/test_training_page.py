@@ -9,17 +9,14 @@ from pathlib import Path
 import pytest
 
 from depthlaw.network.trials import Trial
-from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
-from depthlaw.paper_checks.experiments.own_row import LAYERS as OWN_LAYERS
 from depthlaw.paper_checks.experiments.stable_rates import GRID, LAYERS
-from depthlaw.paper_checks.experiments.warmup import plain
 from depthlaw.paper_checks.pages import training
 from depthlaw.paper_checks.pages.drawing import svg
-from depthlaw.paper_checks.pages.training import Record, drawings, stable_rates, summary, warmup
+from depthlaw.paper_checks.pages.training import Record, drawings, stable_rates, summary
 from depthlaw.system import places
 from depthlaw.system.places import FIGURES
 from tests import made_runs
-from tests.made_runs import UPDATES, changed, update
+from tests.made_runs import UPDATES, update
 from tests.near import is_same_picture
 
 
@@ -30,7 +27,7 @@ def made() -> dict[str, Record]:
 
 
 def summary_with(**other: Record) -> str:
-    names = {"rates": "stable-rates", "warm": "warmup", "own": "own-row", "best": "best-rates"}
+    names = {"rates": "stable-rates", "warm": "warmup", "best": "best-rates"}
     return summary(made() | {names[name]: record for name, record in other.items()})
 
 
@@ -96,52 +93,6 @@ def test_whether_the_update_predicts_the_rate() -> None:
     assert rows[0].split(" | ")[1:3] == ["su-adam (1.01)", "normformer (40.4)"]
 
 
-@pytest.mark.usefixtures("tables_alone")
-def test_when_the_update_leaves_its_start() -> None:
-    """0.9^t is below 1/2 from step 7 on: the look after it is at 10, or at 40."""
-    record = made()["warmup"]
-    first = record.book[record.book.trials[0]]
-    look = training.leaves(first)
-    assert look is not None
-    assert look.step == 10
-    start = "post-ln | 18L-18L | 2^-9 | none"
-    assert line_of(warmup(record, ""), start)[-1] == "step 10: 3"
-    still = [one.model_copy(update={"update": dict(first.looks[0].update)}) for one in first.looks]
-    same = changed(record, lambda trial: trial.seed == 1, looks=still)
-    assert line_of(warmup(same, ""), start)[-1] == "step 10: 2, not within 150: 1"
-
-
-@pytest.mark.usefixtures("tables_alone")
-def test_runs_that_diverged_are_counted_and_not_averaged() -> None:
-    def picked(trial: Trial) -> bool:
-        return trial.scheme == "deepnorm" and trial.num_layers == 18 and trial.seed == 0
-
-    record = made()["warmup"]
-    before, after = (
-        line_of(warmup(one, ""), "deepnorm | 18L-18L | 2^-9 | none")
-        for one in (record, changed(record, picked, outcome="diverged", held_out=50.0))
-    )
-    assert (before[4][:8], after[4][:8]) == ("3 of 3 (", "2 of 3 (")
-    assert after[5] == before[5] + "; 1 diverged"
-
-
-@pytest.mark.parametrize(("power", "answer", "octaves"), [(0.0, "yes", "-1 to 1"), (1.0, "no", "2 to 4")])
-def test_an_optimizers_row_falls_or_not(power: float, answer: str, octaves: str) -> None:
-    def edge(trial: Trial) -> float:
-        shallow = {"sgd": 2.0**2, "adam": 2.0**-4.5, "lamb": 2.0**-2.5}[trial.optimizer]
-        return shallow * (trial.num_layers / OWN_LAYERS[0]) ** -power
-
-    record = made_runs.record("own-row", edge=edge)
-    text = training.own_row(record, "")
-    cells = line_of(text, "su-adam")[1:]
-    assert all(cell.strip("*").startswith(octaves) for cell in cells)
-    assert [cell.startswith("**") and cell.endswith("**") for cell in cells] == [False, True, False]
-    assert line_of(text, "su-sgd")[2].endswith("; by theory 1.5")
-    asked = "the largest rate of su-adam under adam does not fall as L^(-1/2) or faster with depth"
-    assert line_of(text, asked)[1] == answer
-    assert f"? su-sgd {answer}, su-adam {answer}, su-lamb {answer}." in summary_with(own=record)
-
-
 # ---------------------------------------------------------------- what is missing
 
 
@@ -152,17 +103,4 @@ def test_no_record_makes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert text.count("in the record yet.)") == len(drawings(nothing))
     assert "From 0 training runs" in text
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
-    assert Record.read("own-row").missing()
-
-
-@pytest.mark.usefixtures("tables_alone")
-def test_the_pilot_is_no_answer() -> None:
-    """Runs of the pilot's seeds change the count of them and the plan, and nothing else."""
-    whole = made()["warmup"]
-    arm = whole.runs[plain("post-ln")].arm
-    pilot = {arm.at(PILOT_SEEDS[0]): made_runs.result(arm.at(PILOT_SEEDS[0]), 2.0**5)}
-    more = Record.of("warmup", Book({t: whole.book[t] for t in whole.book.trials} | pilot))
-    start = "| scheme | layers | rate"
-    assert warmup(more, "").partition(start)[2] == warmup(whole, "").partition(start)[2]
-    heads = [line_of(training.head({**made(), "warmup": one}), "[warmup](#warmup)")[-2] for one in (whole, more)]
-    assert [head.endswith(end) for head, end in zip(heads, ("(0)", "(1)"), strict=True)] == [True, True]
+    assert Record.read("warmup").missing()

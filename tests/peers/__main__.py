@@ -1,4 +1,4 @@
-"""The audit beside other packages, each version in an environment of its own: `make test-peers`, or by hand
+"""The audit and the watch beside other packages, in environments of their own: `make test-peers`, or by hand
 
 python -m tests.peers [NAME ...]    says where the audit finds something else than pinned.json, and exits 1 then
 python -m tests.peers --pin         writes pinned.json anew; read what changes before you commit it
@@ -30,6 +30,15 @@ ENVIRONMENTS = {
     "x-transformers-1.44.8": ("x-transformers", "x-transformers==1.44.8"),
 }
 """By name: the package whose models are looked at, and what is installed."""
+CLIENTS = "clients"
+LOGGERS = (
+    "tensorboard==2.21.0",
+    "wandb==0.31.0",
+    "mlflow==3.17.2",
+    "lightning==2.6.6",
+    "accelerate==1.15.0",
+)
+"""What a watch logs to and is called by, all in one environment; its tests are run there."""
 Findings = Mapping[str, Sequence[str]]
 
 
@@ -37,7 +46,8 @@ def python_of(name: str) -> Path:
     """The interpreter of an environment, which is made where it is not there. RuntimeError where pip fails."""
     folder = FOLDER / name
     python, done = folder / "bin" / "python", folder / ".made"
-    wanted = [f"torch=={metadata.version('torch').partition('+')[0]}", *ENVIRONMENTS[name][1:]]
+    packages_of = LOGGERS if name == CLIENTS else ENVIRONMENTS[name][1:]
+    wanted = [f"torch=={metadata.version('torch').partition('+')[0]}", *packages_of]
     if done.exists() and json.loads(done.read_text(encoding="utf-8")) == wanted:
         return python
     print(f"depthlaw: making the environment of {name}", flush=True)
@@ -63,6 +73,22 @@ def findings(name: str) -> Findings:
     return json.loads(answer.stdout[answer.stdout.index("{") :])
 
 
+def _clients_pass() -> bool:
+    """Whether a watch does what it should beside the clients: none of its tests may be skipped."""
+    try:
+        python = python_of(CLIENTS)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return False
+    tests = "tests/depthlaw/watching/test_clients.py"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(f"{CLIENTS}: {answer.stdout.strip().splitlines()[-1] if answer.stdout else answer.stderr}", flush=True)
+    is_fine = answer.returncode == 0 and "skipped" not in answer.stdout
+    print("" if is_fine else answer.stdout, end="", flush=True)
+    return is_fine
+
+
 def pinned() -> dict[str, Findings]:
     return json.loads(PINNED.read_text(encoding="utf-8")) if PINNED.exists() else {}
 
@@ -70,12 +96,16 @@ def pinned() -> dict[str, Findings]:
 def main(arguments: Sequence[str]) -> int:
     pins = pinned()
     is_pinning = "--pin" in arguments
-    names = [argument for argument in arguments if argument != "--pin"] or list(ENVIRONMENTS)
-    if unknown := [name for name in names if name not in ENVIRONMENTS]:
-        print(f"no environment {unknown[0]!r} (there are: {', '.join(ENVIRONMENTS)})", file=sys.stderr)
+    known = [*ENVIRONMENTS, CLIENTS]
+    names = [argument for argument in arguments if argument != "--pin"] or known
+    if unknown := [name for name in names if name not in known]:
+        print(f"no environment {unknown[0]!r} (there are: {', '.join(known)})", file=sys.stderr)
         return 2
     num_wrong = 0
     for name in names:
+        if name == CLIENTS:
+            num_wrong += not _clients_pass()
+            continue
         try:
             found = findings(name)
         except RuntimeError as error:

@@ -4,8 +4,8 @@ A machine here is this one with something changed: environment variables that ch
 locale, the width of the terminal, the seed of hashes, the order of the tests, the user, the programs at hand, the
 Python. What a change does is probed first: one that changes nothing here is said to be none, and one that this machine
 does not have is said to be missing; neither is a failure. --quick is for continuous integration: all changes at once,
-on the whole fast lane. Tests that fail are run again on this machine as it is and, where they pass there, as each
-machine that was part of the run, so the table at the end says what makes each fail. The logs are in out/portable.
+on the whole fast lane. Which of them makes a test fail: python -m tests.portable --tests TEST. The logs are in
+out/portable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.portable.machines import ALL, AT_ONCE, Machine, at_once, table
@@ -27,8 +27,6 @@ from tests.portable.places import OUT, MissingError, Place, place_of, say
 PYTEST = ("-m", "pytest", "-p", "tests.portable.plugin", "-q", "-rfE", "--tb=short", "--timeout", "1800")
 FAST = "not slow and not gpu"
 """What `make test` runs."""
-MOST_AGAIN = 40
-"""The most failing tests of a machine that are run again, to find out what makes them fail."""
 
 
 @dataclass(frozen=True)
@@ -101,26 +99,7 @@ def expanded(root: Path, tests: Sequence[str]) -> list[str]:
     return list(chosen)
 
 
-def explain(result: Result, parts: Sequence[Machine], here: Mapping[str, str]) -> dict[str, str]:
-    """What is known of each test that failed: it is run again on this machine as it is, then as each of the parts."""
-    tests = [test for test in result.failed if test.startswith("tests")][:MOST_AGAIN]
-    if not tests:
-        return {}
-    say(f"{result.machine}: {len(tests)} failing, run again on this machine as it is")
-    with place_of(Machine(name="", tests=ALL)) as place:
-        plain = run_tests(f"{result.machine}-again", place, tests)
-    rest = [test for test in tests if test not in plain.failed]
-    fells: dict[str, list[str]] = {test: [] for test in rest}
-    for part in parts if rest else ():
-        say(f"{result.machine}: run again as {part.name}")
-        for test in try_(replace(part, name=f"{result.machine}-{part.name}"), here, rest).failed:
-            fells.setdefault(test, []).append(part.name)
-    why = "passes on this machine as it is" + (", and under each change alone" if parts else "")
-    known = {test: f"fails as {', '.join(names)}" if names else why for test, names in fells.items()}
-    return dict.fromkeys(plain.failed, "fails on this machine as it is, too") | known
-
-
-def show(results: Sequence[Result], known: Mapping[str, Mapping[str, str]]) -> None:
+def show(results: Sequence[Result]) -> None:
     width = max(len(result.machine) for result in results)
     print(f"\n{'machine':<{width}}  passed  failed  seconds")
     for result in results:
@@ -128,8 +107,7 @@ def show(results: Sequence[Result], known: Mapping[str, Mapping[str, str]]) -> N
         print(f"{result.machine:<{width}}  {result.text or numbers}")
     for result in results:
         for test in result.failed:
-            why = known[result.machine].get(test, "see its log in out/portable")
-            print(f"FAILED as {result.machine}: {test}: {why}")
+            print(f"FAILED as {result.machine}: {test}")
     failed, ran = sum(bool(result.failed) for result in results), sum(not result.text for result in results)
     print(f"portable: {failed or 'none'} of {ran} machines failed", flush=True)
     if not ran:
@@ -154,19 +132,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for machine in machines.values():
             print(machine.name, *machine.differences())
         return 0
-    parts = [machines[name] for name in AT_ONCE] if asked.quick else []
-    wanted = [at_once(parts)] if parts else [machines[name] for name in asked.machines or machines]
+    wanted = [machines[name] for name in asked.machines or machines]
+    if asked.quick:
+        wanted = [at_once([machines[name] for name in AT_ONCE])]
     say(f"--seed {seed}")
     with place_of(Machine(name="", tests=ALL)) as place:
         here = look(place)
     results: list[Result] = []
-    known: dict[str, dict[str, str]] = {}
     for machine in wanted:
         result = try_(machine, here, asked.tests)
         results.append(result)
         say(f"{result.machine}: {result.text or f'{len(result.failed)} failed, {result.passed} passed'}")
-        known[machine.name] = explain(result, parts, here) if result.failed else {}
-    show(results, known)
+    show(results)
     return 1 if any(result.failed for result in results) or all(result.text for result in results) else 0
 
 

@@ -28,7 +28,7 @@ _NETWORKS = (
 # Floating point: what torch, numpy, scipy and the C library round.
 NUMBERS = (
     "tests/sims",
-    *("tests/theory/test_kernel_*.py", "tests/theory/test_meanfield_real.py"),
+    *("tests/theory/test_kernel_*.py"),
     *_NETWORKS,
     "tests/paper_checks/test_meas*.py",
     "tests/depthlaw/cli/test_train*.py",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +60,7 @@ def place_of(machine: Machine) -> Iterator[Place]:
     python, root, user = Path(sys.executable), ROOT, None
     if machine.python:
         python = another_python(machine.python)
+        variables["PYTHONPATH"] = str(ROOT)
     # The copy stands beside the packages that it links. A user's own folder does not: a test's folder in a checkout
     # would be taken for a part of it.
     OUT.mkdir(parents=True, exist_ok=True)
@@ -150,25 +149,11 @@ def interpreter(version: str) -> str:
 
 
 def another_python(version: str) -> Path:
-    """The interpreter of an environment with this Python, which is kept in out/portable."""
+    """That of a clone in out/portable, which ``make testing`` has made; it tests the files that are here."""
     if version == f"3.{sys.version_info.minor}":
         raise MissingError("that is the Python of this environment")
-    base = interpreter(version)
-    folder = OUT / f"python{version}"
-    pins = ROOT / "constraints.txt"
-    stamp, key = folder / ".made", hashlib.sha256(pins.read_bytes()).hexdigest()
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != key:
-        say(f"making an environment for Python {version} (a minute or more)")
-        subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        extras = project["optional-dependencies"]
-        wanted = [*project["dependencies"], *extras["verify"], *extras["dev"]]
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-qq", "-c", str(pins)]
-        # PyPI's torch for Linux brings gigabytes of CUDA along; a CPU build is taken where an index has one.
-        torch = next(line for line in pins.read_text(encoding="utf-8").splitlines() if line.startswith("torch=="))
-        if not _runs([*pip, "--no-deps", f"{torch}+cpu"]):
-            raise MissingError(f"no CPU build of torch for Python {version}")
-        subprocess.run([*pip, *wanted], check=True)
-        subprocess.run([*pip, "--no-deps", *extras["peers"], "-e", str(ROOT)], check=True)
-        stamp.write_text(key, encoding="utf-8")
-    return folder / "bin" / "python"
+    base, clone = interpreter(version), OUT / f"python{version}"
+    begin = ["-C", clone, "pull", "-q"] if clone.exists() else ["clone", "-q", ROOT, clone]
+    subprocess.run(["git", *begin], check=True)
+    subprocess.run(["make", "-C", clone, "testing", f"PYTHON={base}"], check=True)
+    return clone / ".venv" / "bin" / "python"

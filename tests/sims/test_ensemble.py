@@ -9,12 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from depthlaw.sims import ensemble
-from depthlaw.sims.ensemble import (
-    Ensemble,
-    Member,
-    NotEnoughMemoryError,
-    members_at_once,
-)
+from depthlaw.sims.ensemble import Ensemble, Member, NotEnoughMemoryError, members_at_once
 from depthlaw.sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating
 from depthlaw.sims.optim import NORMALISATION, OPTIMIZERS, first_step
 from depthlaw.sims.update import Task, draw_inputs, first_order, layers_of, objective, roles_of
@@ -161,8 +156,7 @@ def compare_update(
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"d_model": 24}, {"placement": "pre"}, {"encoder": alternating(2, trains_branch_weight=True)}],
+    "change", [{"d_model": 24}, {"placement": "pre"}, {"encoder": alternating(2, trains_branch_weight=True)}]
 )
 def test_members_of_another_shape_are_refused(change: dict[str, Any]) -> None:
     config = ModelConfig(encoder=alternating(2), d_model=D)

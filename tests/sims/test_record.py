@@ -205,10 +205,7 @@ def test_what_is_there_is_found_by_its_configuration() -> None:
 def test_what_rounding_decides_in_one_run_has_no_values_in_any() -> None:
     """A measurement that goes on may find other roles unreliable than before; neither locks the other out."""
     all_roles = {"update": [1.0], "q": [0.1], "layer/q/3": [0.01], "real_step": [1.4]}
-    runs = [
-        run(CONFIG, [0], all_roles),
-        run(CONFIG, [1], {"update": [2.0], "real_step": [2.8]}, unreliable={"q": 0.5}),
-    ]
+    runs = [run(CONFIG, [0], all_roles), run(CONFIG, [1], {"update": [2.0], "real_step": [2.8]}, unreliable={"q": 0.5})]
     measured = find(runs, CONFIG)
     assert measured.values == {"update": (1.0, 2.0), "real_step": (1.4, 2.8)}
     assert measured.unreliable == {"q": 0.5}

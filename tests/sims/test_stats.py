@@ -55,11 +55,7 @@ def test_one_value_has_no_interval_and_equal_ones_have_one_of_length_0() -> None
 
 @pytest.mark.parametrize(
     ("values", "says"),
-    [
-        ([], "no values"),
-        ([1.0, None], "1 of 2 values diverged"),
-        ([math.nan, math.inf, 1.0], "2 of 3 values diverged"),
-    ],
+    [([], "no values"), ([1.0, None], "1 of 2 values diverged"), ([math.nan, math.inf, 1.0], "2 of 3 values diverged")],
 )
 def test_values_that_have_no_mean_are_refused(values: list[Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):

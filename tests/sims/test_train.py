@@ -19,17 +19,7 @@ from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from depthlaw.sims.training import train as training
 from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
 from depthlaw.sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
-from tests.sims.training import (
-    BASE,
-    MODEL,
-    D,
-    Plain,
-    logits_of_first,
-    moves,
-    network_after,
-    own_parallel,
-    without_time,
-)
+from tests.sims.training import BASE, MODEL, D, Plain, logits_of_first, moves, network_after, own_parallel, without_time
 
 EXACT = replace(BASE, precision="float64")
 PLAIN = replace(EXACT, model=replace(MODEL, encoder=alternating(2)))

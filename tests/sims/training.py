@@ -33,13 +33,7 @@ BASE = TrainConfig(
     model=MODEL, data=DataConfig(name="digits"), learning_rate=0.01, num_steps=6, batch_size=4, evaluate_every=2
 )
 FULL = replace(
-    BASE,
-    warmup_steps=4,
-    warmup_from=0.1,
-    schedule="cosine",
-    weight_decay=0.1,
-    clip_norm=0.5,
-    measure_at=(0, 4),
+    BASE, warmup_steps=4, warmup_from=0.1, schedule="cosine", weight_decay=0.1, clip_norm=0.5, measure_at=(0, 4)
 )
 """With everything that has a state of its own."""
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.float32}

@@ -34,15 +34,7 @@ from depthlaw.theory.symbols import (
     residual_weight,
     side_symbols,
 )
-from tests.printed_bounds import (
-    PRINTED,
-    chain,
-    printed_coupling_sub,
-    printed_post,
-    stacks,
-    two_stacks,
-    values_of,
-)
+from tests.printed_bounds import PRINTED, chain, printed_coupling_sub, printed_post, stacks, two_stacks, values_of
 
 LENGTHS = (*range(1, 9), 25)
 """A closed form that is right at these is no other one: it has a harmonic number and a few powers of the length."""

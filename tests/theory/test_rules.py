@@ -45,8 +45,7 @@ def gain_of(side: SideRule | Member) -> Expr:
 def test_an_optimizer_never_seen():
     # Delta theta = -eta |g|^(3/2) sign(g): the loss changes by |g|^(5/2), so 2N (lambda/alpha)^(5/2) = 1
     power = Optimizer(
-        name="power",
-        update=lambda g, theta: Matrix(*g.shape, lambda i, j: -eta * abs(g[i, j]) ** half * g[i, j]),
+        name="power", update=lambda g, theta: Matrix(*g.shape, lambda i, j: -eta * abs(g[i, j]) ** half * g[i, j])
     )
     for optimizer in (power, Degrees(Rational(3, 2), S.Zero)):
         side = solve_rule("post", optimizer).side("encoder")
@@ -94,12 +93,7 @@ def test_the_member_satisfies_the_constraint(p, t, m, layers, select):
     gain = float(gain_of(side).subs(N, layers))
     alpha = numbers.residual_weight
     assert summed(alpha, gain, layers, float(p), float(t), m, select == "deepnet") == pytest.approx(1, rel=1e-9)
-    picked = {
-        "symmetric": alpha * gain,
-        "deepnet": m * gain**2 * alpha**2,
-        "alpha-one": alpha,
-        "lambda-one": gain,
-    }
+    picked = {"symmetric": alpha * gain, "deepnet": m * gain**2 * alpha**2, "alpha-one": alpha, "lambda-one": gain}
     assert picked[select] == pytest.approx(1, rel=1e-9)
 
 

@@ -121,6 +121,9 @@ class Prediction:
     log10_update: float
     holds: str = HOLDS
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.num_sublayers} sublayers, update {self.update:.6g}>"
+
 
 def role_values(
     functional: Functional, t: Transfer, gain_in: Any, gain_out: Any, root: Callable[[Any], Any], two_over_pi: Any

@@ -126,6 +126,10 @@ class Rule:
     why: tuple[str, ...]
     """Every step of the argument, in order."""
 
+    def __repr__(self) -> str:
+        laws = ", ".join(f"{side.name} {side.formula['residual_weight']}" for side in self.sides)
+        return f"<Rule: {self.norm}-norm under {self.optimizer}, {self.select}: residual weight of the {laws}>"
+
     def side(self, name: str) -> SideRule:
         """The side of that name."""
         return _named(name, self.sides, self.architecture)

@@ -1,6 +1,7 @@
 """``depthlaw advise``: what is promised is measured on plain torch networks that run the code that it prints."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,12 +13,15 @@ from torch import Tensor, nn
 
 from depthlaw.advice.advice import Advice, advise, compared
 from depthlaw.advice.code import code
-from depthlaw.advice.remedy import ALL, HELD, Remedy
+from depthlaw.advice.remedy import ALL, HELD, Remedy, away
+from depthlaw.advice.text import other_way
+from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.clients import CLIENTS, HEAD_SIZE, Case, roles_of, updates
 from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.sims.stats import Estimate, estimate, ratio
 from depthlaw.theory.kernel.predict import unit_power
 from depthlaw.theory.rules.solve import evaluate, solve_rule
+from depthlaw.theory.schemes import custom_scheme
 from tests.command import document, options, refusal, told
 
 D, TOKENS, HEADS = 128, 8, 4
@@ -372,8 +376,59 @@ def test_the_command_says_and_writes_what_the_function_does() -> None:
         compile(remedy["code"], "pasted", "exec")
     best = told(*QUESTION, "--code", "best")
     assert best.rstrip("\n") == found["remedies"][0]["code"]
+    assert told(*QUESTION) == str(advice)
+
+
+def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
+    """Three lines, with the numbers of the document: what happens, what to do, another way; --why adds roles."""
+    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=4)
     text = told(*QUESTION)
-    assert found["remedies"][0]["name"] in text and len(text.splitlines()) < 50
+    happens, do, other = re.split(r"\n(?=Do this|Or this)", text.partition("\nHow far")[0])
+    best, another = advice.remedies[0], other_way(advice.remedies)
+    assert f"{advice.factors['update']:.3g} times as far" in " ".join(happens.split())
+    assert do.startswith(f"Do this: {best.name}: ") and another is not None and another.name in other
+    assert bool(best.own_rates) != bool(another.own_rates)
+    assert another.record is not None
+    assert f"{another.record['num_trained']} of {another.record['num_runs']} runs" in " ".join(other.split())
+    why = told(*QUESTION, "--why")
+    assert why.startswith(text.partition("\nBy kind")[0]) and "exponent" not in text
+    assert all(remedy.name in why for remedy in advice.remedies)
+
+
+def test_several_depths_are_each_what_they_are_alone() -> None:
+    two = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, layers="8,4", width=64, tokens=4)]
+    of_each, alone = document(*two), document(*QUESTION)
+    assert [one["to"]["num_sublayers"] for one in of_each["depths"]] == [8, 16]
+    assert of_each["remedies"] == of_each["depths"][1]["remedies"], "the document's own fields are the deepest's"
+    assert alone["remedies"] == of_each["depths"][0]["remedies"]
+    text = told(*two)
+    assert "at 4 layers" in text and "at 8 layers" in text
+
+
+def test_a_vector_that_carries_the_update_is_said_to() -> None:
+    advice = advise(recipe="cait", optimizer="adamw", from_layers=2, layers=4, d_model=96, num_tokens=4)
+    assert advice.shares["layer_scale"] > 1
+    first = str(advice).partition("Do this")[0]
+    assert "the trained vector on each branch carries the update itself" in " ".join(first.split())
+    assert not re.search(r"[0-9]{4,} %", str(advice))
+
+
+def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_leaves_out() -> None:
+    of_vit = ["advise", *options(recipe="vit", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]
+    with_vector = document(*of_vit, "--layer-scale", "1e-5")
+    assert "layer_scale" in {row["role"] for row in with_vector["as_it_is"]}
+    assert "layer_scale" not in {row["role"] for row in document(*of_vit)["as_it_is"]}
+    assert any("left out of completep" in remark and "eps" in remark for remark in with_vector["remarks"])
+
+
+def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
+    """Queries and keys do where a Post-LN of large gains makes all tokens one: no learning rate brings them back."""
+    scheme = custom_scheme("post", gain=(9, 0))
+    shape: dict[str, Any] = {"arch": "decoder", "d_model": 64, "num_tokens": 2, "activation": "gelu"}
+    advice = compared(*(Network(scheme=scheme, num_sublayers=2 * n, **shape) for n in (2, 40)), "sgd")
+    assert 0 < advice.factors["q"] < 1e-9
+    rates = named(advice, "learning-rates").own_rates
+    assert "q" not in rates and max(map(away, rates.values())) < 1e3
 
 
 def test_vectors_do_not_decay_and_matrices_decay_as_before() -> None:
@@ -499,7 +554,12 @@ def test_a_branch_that_starts_at_zero_has_advice() -> None:
         ("--scheme gpt2 --optimizer adamw --from-layers 4 --layers 4 --width 64", "equal depths"),
         ("--recipe t5 --optimizer adamw --from-layers 2 --layers 4 --width 64", "made for adafactor"),
         ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --heads 7", "--heads 7"),
-        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4,8 --width 64", "--layers N is wanted"),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --width 64", "--layers N is wanted"),
+        (
+            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4,8 --width 64 --code best",
+            "--code is of one depth",
+        ),
+        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 2,8 --width 64", "equal depths"),
         ("--scheme gpt2 --optimizer adamw --from-layers 2 --sublayers 4 --width 64", "--sublayers is no option"),
         ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --decoder-layers 2", "encoder-decoder"),
         ("--scheme rezero --optimizer adamw --from-layers 2 --layers 4 --width 64", "leaves the branch matrices"),

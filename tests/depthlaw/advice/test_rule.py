@@ -400,3 +400,10 @@ def test_one_learning_rate_where_no_gain_holds_the_update() -> None:
     assert f"learning-rate multiplier │ {left} │ 24 layers beside 3 │" in " ".join(text.split())
     assert f"{left} times the rate that suits 3 layers undoes it" in text
     assert "bias, norm_bias: left out. As published LAMB moves no parameter that is zero" in text
+
+
+def test_deepnet_s_selection_under_another_optimizer_is_not_called_deepnet_s() -> None:
+    question = options(norm="post", arch="encoder", layers=24, select="deepnet")
+    adam, sgd = (told("rule", *question, "--optimizer", name) for name in ("adam", "sgd"))
+    assert "its residual weight is 2.632 here" in " ".join(adam.split()) and "the family's member for adam" in adam
+    assert "family's member" not in sgd and "2.632" in sgd

@@ -19,7 +19,7 @@ from tests.command import depthlaw
 
 MEASURE = ("measure", "--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "2,4", "--width", "16")
 TRAIN = ("train", "--scheme", "pre-ln", "--layers", "1", "--width", "8", "--learning-rate", "1e-2", "--steps", "3")
-EXPERIMENT = ("experiment", "own-row", "--workers", "1")
+EXPERIMENT = ("experiment", "thousand-layers", "--workers", "1")
 
 
 def main(folder: Path, *, is_mounted: bool) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 import sympy as sp
 
-from depthlaw.cli.tables import SHOWN_OPTIMIZERS
-from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.system.files import as_text, write_atomically
 from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.symbols import L, l
@@ -42,13 +39,6 @@ def test_rule_document() -> None:
     formula = sp.sympify(found["formula"]["residual_weight"], locals=LETTERS)
     assert found["residual_weight"] == pytest.approx(float(formula.subs(LETTERS["N"], 4)))
     assert all(line["is_flat"] is not None for line in found["mean_field"])
-
-
-def test_rule_by_side() -> None:
-    side = rule("Post", "SGD", "Encoder-Decoder", 18, "--decoder-layers", "6", "--select", "DeepNet")
-    assert side["decoder"]["residual_weight"] == pytest.approx(18**0.25)
-    assert side["decoder"]["init_gain"]["cross_v"] == pytest.approx(72**-0.25)
-    assert side["encoder"]["residual_weight"] == pytest.approx((18**4 * 6 / 27) ** (1 / 16))
 
 
 def test_rule_says_where_its_argument_fails() -> None:
@@ -83,16 +73,6 @@ def test_schemes_are_those_of_theory() -> None:
         assert one["source"] == SCHEMES[name].source
     assert document("schemes", "DeepNorm")["schemes"] == [listed["deepnorm"]]
     assert listed["ln-scaling"]["form"] == "x_l = x + W2 phi(W1 c norm(x))"
-
-
-def test_schemes_for_people_fit_a_terminal() -> None:
-    shown = told("schemes", COLUMNS="80")
-    assert max(map(len, shown.splitlines())) <= 80 and all(f" {name} " in shown for name in (*SCHEMES, *RECIPES))
-    assert "the classic post-norm encoder" in shown
-    for name, kind in (("normformer", "scheme"), ("llama-3", "recipe")):
-        *lines, last = told("schemes", name, COLUMNS="80").splitlines()
-        assert max(map(len, lines)) <= 80 and f"predict --{kind} {name} " in last
-        assert ("in an attention behind the branch" in "\n".join(lines)) == (name == "normformer")
 
 
 # --- predict
@@ -164,19 +144,6 @@ def test_tables_as_markdown_and_latex() -> None:
     typeset = told("tables", "--latex", "--only", "deepnet")
     assert typeset.count(r"\begin{tabular}") == typeset.count(r"\end{tabular}") == 1
     assert typeset.count(r"\\") == 5
-
-
-def test_the_cross_table_breaks_no_name_and_no_power() -> None:
-    """At 80 columns; a cell breaks between its factors alone."""
-    shown = told("tables", "--only", "cross", "--activation", "gelu", COLUMNS="80")
-    assert max(map(len, shown.splitlines())) <= 80
-    first = [line.split()[0] for line in shown.splitlines() if re.match(r" [a-z]", line)]
-    assert first == ["scheme", *SCHEMES]
-    (table,) = document("tables", "--only", "cross")["tables"]
-    rows = [row for row in table["rows"] if row["activation"] == "gelu" and row["norm_kind"] == "layernorm"]
-    cells = [row["approximate"] or "" for row in rows if row["optimizer"] in SHOWN_OPTIMIZERS]
-    for power in {part for cell in cells for part in re.findall(r"N\^\S+|\(log N\)\^\S+", cell)}:
-        assert power in shown
 
 
 # --- the pieces

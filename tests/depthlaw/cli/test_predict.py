@@ -193,13 +193,6 @@ def test_people_read_in_80_columns(options: str) -> None:
     assert ("Add --width D for each role's share" in in_one_line) == ("--roles" in options and "--width" not in options)
 
 
-@pytest.mark.parametrize(("columns", "num_tables"), [(60, 2), (120, 1)])
-def test_every_depth_is_shown_in_as_many_tables_as_are_needed(columns: int, num_tables: int) -> None:
-    shown = printed(f"{ONE.replace('--sublayers 2', '--sublayers 1,2,3,4,5,6')} --roles", columns)
-    assert re.findall(r"L = (\d+)", shown)[:6] == ["1", "2", "3", "4", "5", "6"]
-    assert shown.count("│ update ") == num_tables and max(map(len, shown.splitlines())) <= columns
-
-
 BENDING = "--norm post --gain 3 --optimizer sgd --activation tanh --sublayers 2,4,8,16 --attention --tokens 2 --roles"
 
 

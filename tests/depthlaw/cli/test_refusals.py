@@ -38,9 +38,9 @@ REFUSED = {
     "verify DN7": "did you mean DN-07",
     "verify --source magnetto": "did you mean magneto",
     "train --scheme postln --layers 1 --learning-rate 1e-3": "did you mean post-ln",
-    "experiment nonesuch": "unknown experiment 'nonesuch' "
-    "(allowed: stable-rates, warmup, thousand-layers, own-row, best-rates)",
+    "experiment nonesuch": "unknown experiment 'nonesuch' (allowed: stable-rates, warmup, thousand-layers, best-rates)",
     "predict --scheme llama-2 --optimizer sgd --layers 2": "llama-2 is a recipe, a published model: write --recipe",
+    "advise --recipe gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --lr 1": "takes no learning rate",
     "audit --hf meta-llama/Llama-2-7b-hf": "--hf takes a model type, such as llama or gpt2, or the path of",
     "audit absent.py:build": "there is no file absent.py",
     "report --out /proc/site": "--out: the folder /proc cannot be written to",
@@ -90,7 +90,7 @@ REFUSED = {
     f"{TRAIN} --shape nmt --decoder-layers 1,2": "--layers has 1 entries and --decoder-layers 2",
     f"{TRAIN} --workers 1 --scheduler tcp://127.0.0.1:1": "one of --workers and",
     f"{TRAIN} --seeds 10001": "the grid has 10001 runs; at most 10000 are allowed (several commands may share",
-    "experiment own-row --store a --export ../HERE/a": "is the store",
+    "experiment thousand-layers --store a --export ../HERE/a": "is the store",
     # what there is not
     "predict --scheme sub-ln-gamma --optimizer sgd --sublayers 1": "not defined below",
     "predict --norm sub --gain 1,90 --optimizer adam --sublayers 1000": "10^270",
@@ -102,8 +102,8 @@ REFUSED = {
     f"measure {STACK} {KEPT} --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
     f"audit --hf gpt2 --layers 1 --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
     f"{TRAIN} --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
-    f"experiment own-row --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
-    "experiment own-row --workers 4096": "--workers 4096: the free memory is enough for ",
+    f"experiment thousand-layers --scheduler {NOBODY}": f"no cluster at {NOBODY}: ",
+    "experiment thousand-layers --workers 4096": "--workers 4096: the free memory is enough for ",
     "experiment thousand-layers --scale large": "1000 layers of width 512 with 32 x 64 tokens take 1",
     f"{TRAIN} --workers 4096": "--workers 4096: the free memory is enough for ",
     f"predict {STACK} --attention --sublayers 2 --w 1e80,1e80 --v 1e80,1e80": "tokens that are 0, or beyond the floats",
@@ -125,8 +125,8 @@ REFUSED = {
     f"{TRAIN} --text=": "--text wants the name of a file, not ''",
     f"{TRAIN} --store GARBAGE": "--store: GARBAGE: ",
     f"{TRAIN} --plot DIARY.png": "--plot: DIARY.png is there and no png",
-    "experiment own-row --store GARBAGE": "--store: GARBAGE: ",
-    "experiment own-row --from-record": "--from-record: the project has no record of own-row",
+    "experiment thousand-layers --store GARBAGE": "--store: GARBAGE: ",
+    "experiment thousand-layers --from-record": "--from-record: the project has no record of thousand-layers",
 }
 
 
@@ -164,7 +164,7 @@ def test_refused_in_one_line(line: str, here: Path) -> None:
     assert (result.returncode, result.stdout) == (2, "")
     *before, said = result.stderr.splitlines()
     assert said.startswith("depthlaw: ") and REFUSED[line] in said
-    assert not before or "5 seeds" in before[0], "a plan is said before runs are handed over"
+    assert not before or "3 seeds" in before[0], "a plan is said before runs are handed over"
     assert (here / "GARBAGE").read_text(encoding="utf-8") == "garbage\n", "what is no store stays as it is"
     assert not (here / "a").exists()
 

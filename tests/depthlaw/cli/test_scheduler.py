@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -113,33 +112,6 @@ def test_a_cluster_that_is_lost_is_told_with_what_is_kept(
     monkeypatch.setattr(measuring, "measure_on", lost)
     line = refusal(*MEASURE, "--scheduler", two.address, "--record", str(tmp_path / "record.jsonl"))
     assert line == "depthlaw: the cluster was lost; nothing was kept"
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_while_it_measures_loses_no_seed(tmp_path: Path) -> None:
-    path, is_over = tmp_path / "record.jsonl", threading.Event()
-    with dask_cluster(tmp_path / "dask", 2) as started:
-        victim = started.processes[1]
-
-        def kill() -> None:
-            while not is_over.is_set() and not path.exists():
-                time.sleep(0.005)
-            os.kill(victim.pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        asked = [*MEASURE, "--sublayers", "8,16,24", "--seeds", "40"]
-        try:
-            found = document(*asked, "--record", str(path), "--scheduler", started.address)
-        finally:
-            is_over.set()
-            killer.join()
-        assert victim.wait(PATIENCE) == -signal.SIGKILL
-    runs = record.read(path)
-    for length in (8, 16, 24):
-        of_one = [run for run in runs if run.config["num_sublayers"] == length]
-        assert sorted(seed for run in of_one for seed in run.seeds) == list(range(40))
-    equal({**found, "record": None}, document(*asked, "--no-keep"), 1e-6)
 
 
 @pytest.mark.slow

@@ -68,11 +68,7 @@ def test_the_version_is_the_recorded_one() -> None:
     assert metadata.version("torchscale") == VERSION
 
 
-PRE_NORMS = {
-    "self_attn_layer_norm": "self_attn",
-    "encoder_attn_layer_norm": "encoder_attn",
-    "final_layer_norm": "ffn",
-}
+PRE_NORMS = {"self_attn_layer_norm": "self_attn", "encoder_attn_layer_norm": "encoder_attn", "final_layer_norm": "ffn"}
 """The norms in front of a branch, which stand beside it and not in it."""
 
 

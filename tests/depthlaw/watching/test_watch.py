@@ -15,9 +15,11 @@ import depthlaw
 from depthlaw.auditing.inputs import given
 from depthlaw.auditing.look import look
 from depthlaw.auditing.updates import measured
+from depthlaw.watching.compare import change_at, learnt_limit
 from depthlaw.watching.probe import DIFFERENCE, FORWARD
 from depthlaw.watching.record import Run
 from tests.depthlaw.watching.models import GPT, WIDTH, batch
+from tests.depthlaw.watching.runs import made
 
 PROBE = batch(99)
 MATRICES = {"q", "k", "v", "out", "fc1", "fc2"}
@@ -235,6 +237,30 @@ def test_frozen_parameters_have_no_role_in_a_step_and_new_ones_are_found():
     assert watch.last.roles["bias"].rate > 1e-3
 
 
+def test_frozen_and_added_parameters_end_in_the_same_bits():
+    ends = []
+    for is_watched in (True, False):
+        model, _ = two()
+        for block in model.blocks:
+            block.c_fc.weight.requires_grad_(False)
+        opts = optimizers(model)
+        torch.manual_seed(5)
+        watch: Any = depthlaw.watch(model, opts, probe=PROBE, budget=None, every=1) if is_watched else None
+        for step in range(4):
+            if step == 2:
+                model.head.bias = nn.Parameter(torch.zeros(17))
+                opts[0].add_param_group({"params": [model.head.bias]})
+                model.blocks[0].c_fc.weight.requires_grad_(True)
+            model(*batch(step))[1].backward()
+            opts[0].step()
+            opts[0].zero_grad()
+            if watch is not None:
+                watch.step()
+        assert watch is None or (watch.last.step == 3 and {"fc1", "bias"} < {*watch.last.roles})
+        ends.append(weights(model))
+    assert all(torch.equal(*pair) for pair in zip(*(end.values() for end in ends), strict=True))
+
+
 def test_looks_come_at_powers_of_two_and_then_at_each_multiple(tmp_path):
     model, _ = two(num_layers=1)
     train(model, optimizers(model), 14, watched=True, every=6, to=tmp_path / "run.jsonl")
@@ -399,7 +425,7 @@ def test_a_step_that_no_hook_sees_is_told_once(caplog):
         ({"budget": "much"}, "budget is a part of the wall time"),
         ({"budget": 2}, "budget is a part"),
         ({"every": 0}, "every is a number of steps"),
-        ({"log": [3]}, "log is a function of"),
+        ({"log": [3]}, r"log is a function of .*here int"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_the_run(options, line):
@@ -438,6 +464,72 @@ def test_an_alarm_tells_a_role_that_moves_more_than_in_the_reference(tmp_path, c
     ((step, own),) = numbers
     assert step == 0 and own["depthlaw/change/fc2"] == watch.last.roles["fc2"].change
     assert all(math.isfinite(value) for value in own.values())
+
+
+def times_five(tmp_path, caplog, *, steps, limit=None, then=None):
+    """A run whose fc2 moves 5 times as far as that of the reference at some of 4 steps."""
+    path = tmp_path / "tuned.jsonl"
+    model, twin = two(dropout=0.0)
+    train(model, [torch.optim.SGD(model.parameters(), lr=1e-3)], 4, watched=True, every=1, to=path)
+    other = [p for n, p in twin.named_parameters() if n.endswith("c_out.weight")]
+    rest = [p for p in twin.parameters() if all(p is not own for own in other)]
+    optimizer = torch.optim.SGD([{"params": rest}, {"params": other}], lr=1e-3)
+    watch: Any = depthlaw.watch(twin, optimizer, probe=PROBE, every=1, budget=None, reference=path)
+    if limit is not None:
+        watch.limit("fc2", limit, then)
+    for step in range(4):
+        optimizer.param_groups[1]["lr"] = 5e-3 if step in steps else 1e-3
+        twin(*batch(10 * step))[1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        watch.step()
+    return watch, [record.getMessage() for record in caplog.records]
+
+
+def test_a_reference_sets_limits_and_an_alarm_is_told_where_it_begins(tmp_path, caplog):
+    watch, told = times_five(tmp_path, caplog, steps=(0, 1, 3))
+    assert [line.split(" moves ")[0] for line in told] == ["depthlaw: step 0: fc2", "depthlaw: step 3: fc2"]
+    limit = f"{learnt_limit(Run.read(tmp_path / 'tuned.jsonl'), 'fc2'):.2g}"
+    assert told[0] == f"depthlaw: step 0: fc2 moves the logits 5 times as far as in the reference; the limit is {limit}"
+    assert not watch.has_ended
+
+
+def test_a_function_is_called_at_each_look_beyond_the_limit(tmp_path, caplog):
+    called = []
+    _, told = times_five(tmp_path, caplog, steps=(0, 1, 3), limit=2.5, then=lambda *alarm: called.append(alarm))
+    assert [(role, step) for role, step, _ in called] == [("fc2", 0), ("fc2", 1), ("fc2", 3)]
+    assert all(times > 2.5 for *_, times in called)
+    assert not told
+
+
+def test_an_alarm_that_fails_ends_the_watch_and_one_that_leaves_ends_the_run(tmp_path, caplog):
+    watch, told = times_five(tmp_path, caplog, steps=(0,), limit=2.5, then=lambda *_: 1 / 0)
+    assert watch.has_ended and told[-1].endswith("the run goes on: ZeroDivisionError: division by zero")
+
+    def leave(*_):
+        raise SystemExit("fc2")
+
+    with pytest.raises(SystemExit, match="fc2"):
+        times_five(tmp_path / "anew", caplog, steps=(0,), limit=2.5, then=leave)
+
+
+def test_a_role_that_is_uneven_in_the_reference_has_a_wider_limit(tmp_path):
+    steady, uneven = dict.fromkeys(range(5), 1.0), {0: 1.0, 1: 1.0, 2: 3.0, 3: 1.0, 4: 0.5}
+    run = Run.read(made(tmp_path / "run.jsonl", {"fc2": steady, "q": uneven}))
+    assert {role: learnt_limit(run, role) for role in ("fc2", "q", "v")} == {"fc2": 2.0, "q": 6.0, "v": 2.0}
+
+
+@pytest.mark.parametrize("update", [0, -1.0, math.nan])
+def test_a_limit_that_cannot_be_is_refused(update):
+    model = GPT()
+    watch: Any = depthlaw.watch(model, optimizers(model), probe=PROBE)
+    with pytest.raises(ValueError, match="a limit says how many times as far"):
+        watch.limit("fc2", update)
+
+
+def test_between_looks_of_the_reference_stands_the_line_through_them(tmp_path):
+    run = Run.read(made(tmp_path / "run.jsonl", {"fc2": {0: 1.0, 4: 16.0}}))
+    assert [change_at(run, "fc2", step) for step in (0, 2, 4, 5)] == [1.0, pytest.approx(4.0), 16.0, None]
 
 
 def test_a_reference_that_does_not_fit_is_told_and_left_out(tmp_path, caplog):

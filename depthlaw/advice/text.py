@@ -1,0 +1,270 @@
+"""Advice in words: what happens, what to do, another way to do it; then a short table, and behind it all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from depthlaw.advice.remedies import layers_text
+from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
+from depthlaw.network.predicted_rows import percent
+from depthlaw.sims.config import BRANCH_ROLES
+from depthlaw.system.page import Page, grid
+
+if TYPE_CHECKING:
+    from depthlaw.advice.advice import Advice
+
+_SHOWN = 5
+"""Remedies in the short table; --why has all."""
+_NAMED = 3
+"""Roles that a line names; the others of it are counted."""
+_BEYOND = 1e6
+"""A factor that nobody reads digit by digit."""
+WORDS: Mapping[str, str] = {
+    "q": "the queries",
+    "k": "the keys",
+    "v": "the values",
+    "out": "the attention's output matrix",
+    "cross_q": "the queries of the cross-attention",
+    "cross_k": "the keys of the cross-attention",
+    "cross_v": "the values of the cross-attention",
+    "cross_out": "the cross-attention's output matrix",
+    "fc1": "the FFN's first matrix",
+    "fc3": "the FFN's matrix beside the gate",
+    "fc2": "the FFN's output matrix",
+    "bias": "the biases of matrices",
+    "norm_gain": "the norms' gains",
+    "norm_bias": "the norms' biases",
+    "layer_scale": "the trained vector on each branch",
+    "branch_weight": "the trained weight of each branch",
+    "embedding": "the embedding",
+    "head": "the head",
+    ALL: "all parameters together",
+}
+"""What a role is, for who does not know its name."""
+
+
+def times(factor: float) -> str:
+    """A factor.
+
+    >>> from depthlaw.advice.text import times
+    >>> times(3.872), times(1234.5), times(5.67e124), times(0.0)
+    ('x 3.87', 'x 1,234', 'explodes (x 5.7e124)', 'x 0')
+    """
+    if factor >= _BEYOND:
+        return f"explodes (x {factor:.1e})".replace("e+", "e")
+    return f"x {factor:,.0f}" if factor >= 1000 else f"x {factor:.3g}"
+
+
+def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> None:
+    """advices: of one model at one or several depths, the deepest last."""
+    last = advices[-1]
+    page.say(_nothing(advices), "bold")
+    best, other = last.remedies[0], other_way(last.remedies)
+    at = f" at {layers_text(last.deep)} layers" if len(advices) > 1 else ""
+    if best.changes:
+        page.say(f"Do this{at}: {_way(best)}", "bold")
+    else:
+        page.say(f"Change nothing{at}: each kind of parameter that matters moves as far as before, {_WITHIN}.", "bold")
+    if other is not None:
+        page.say(f"Or this: {_way(other)} {known_of(other)[0].upper()}{known_of(other)[1:]}.", "bold")
+    for warning in last.warnings:
+        page.say(f"Mind: {warning}.", "bold yellow")
+    page.show(_table(advices))
+    if has_why:
+        _show_why(page, advices)
+    more = [] if has_why else ["By kind of parameter, and why: --why."]
+    more += ["As Python to paste: --code best, or --code NAME."] if best.changes and len(advices) == 1 else []
+    page.say(" ".join([*more, "A flat first step does not promise better training (`depthlaw explain S3-49`)."]), "dim")
+
+
+def line(advice: Advice) -> str:
+    """The whole advice in a line."""
+    best = advice.remedies[0]
+    many, few = layers_text(advice.deep), layers_text(advice.shallow)
+    grown = times(advice.factors["update"])
+    return f"{advice.name}, {few} to {many} layers: {grown}; best: {best.name}, {_worst(best)}"
+
+
+# ---------------------------------------------------------------- the first lines
+
+_WITHIN = f"within {100 * (HELD - 1):.0f} %"
+_GOOD_ENOUGH = 1.25
+"""What another way may leave and is still told before one that changes the tuned model."""
+
+
+def _nothing(advices: Sequence[Advice]) -> str:
+    """What happens if nothing is changed."""
+    last = advices[-1]
+    nothing = next(remedy for remedy in last.remedies if remedy.name == "nothing")
+    far = [f"of {layers_text(advice.deep)} layers {_far(advice.factors['update'])}" for advice in advices]
+    text = (
+        f"If you change nothing, one step of {last.optimizer} moves {last.name} {', '.join(far)} as it moved "
+        f"{layers_text(last.shallow)} layers"
+    )
+    shares = {role: last.shares[role] for role in last.matters}
+    matrices = [role for role in shares if role in BRANCH_ROLES]
+    most = max(matrices, key=lambda role: shares[role], default=None)
+    if most is not None:
+        text += f"; {percent(shares[most])} of that is {most}, {WORDS[most]}"
+    carries = [role for role in shares if role in ("layer_scale", "branch_weight") and shares[role] > 1]
+    worst = nothing.worst_role
+    for role in carries:
+        text += (
+            f". That is of the matrices: {WORDS[role]} carries the update itself, moves it {_far(shares[role])} as "
+            f"they do, and changes {times(last.factors[role])}"
+        )
+    if not carries and worst != most and nothing.worst > HELD * away(last.factors["update"]):
+        text += f"; most changes {worst}, {WORDS[worst]}: {times(nothing.leaves[worst])}"
+    return f"{text}."
+
+
+def _far(factor: float) -> str:
+    """
+    >>> from depthlaw.advice.text import _far
+    >>> _far(3.872), _far(5.67e124)
+    ('3.87 times as far', '5.7e124 times as far (it explodes)')
+    """
+    if factor >= _BEYOND:
+        return f"{factor:.1e} times as far (it explodes)".replace("e+", "e")
+    return f"{times(factor).removeprefix('x ')} times as far"
+
+
+def other_way(remedies: Sequence[Remedy]) -> Remedy | None:
+    """The next best, of the other kind where there is one: learning rates alone, or what the model is built with; one
+    that leaves the tuned model as it is, where that is good enough. None where nothing has to be done."""
+    if not remedies[0].changes:
+        return None
+    best, *rest = (remedy for remedy in remedies if remedy.changes)
+    others = [remedy for remedy in rest if bool(remedy.own_rates) != bool(best.own_rates)]
+    easy = [remedy for remedy in others if remedy.keeps_tuned and remedy.worst <= _GOOD_ENOUGH]
+    return next(iter([*easy, *others, *rest]), None)
+
+
+def _way(remedy: Remedy) -> str:
+    if remedy.worst <= HELD:
+        left = f"Then each kind of parameter moves it as far as before, {_WITHIN}."
+    else:
+        left = f"That leaves {_worst(remedy)}, {WORDS[remedy.worst_role]}."
+    return f"{remedy.name}: {_changes(remedy)}. {left}"
+
+
+def _changes(remedy: Remedy) -> str:
+    rates = {role: rate for role, rate in remedy.own_rates.items() if f"{rate:.2g}" != "1"}
+    if len(set(rates.values())) < 2:
+        return "; ".join(remedy.changes)
+    first, rest = _split(sorted(rates, key=lambda role: -away(rates[role])))
+    named = [f"{role} x {rates[role]:.2g}" for role in first]
+    if rest:
+        least, most = (f"{limit(rates[role] for role in rest):.2g}" for limit in (min, max))
+        named.append(f"{len(rest)} others x {least}" + (f" to {most}" if most != least else ""))
+    return f"learning rate of {', '.join(named)}"
+
+
+def _split(roles: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Those that a line names, and the rest, which is none or several."""
+    number = len(roles) if len(roles) <= _NAMED + 1 else _NAMED
+    return roles[:number], roles[number:]
+
+
+def _worst(remedy: Remedy) -> str:
+    role = remedy.worst_role
+    return f"{times(remedy.leaves[role])} in {role}"
+
+
+def known_of(remedy: Remedy) -> str:
+    """What this project's own training says of it."""
+    if (record := remedy.record) is None:
+        return "no run here has trained it"
+    return (
+        f"of small networks that {record['scheme']} builds at every depth, {record['num_trained']} of "
+        f"{record['num_runs']} runs here trained"
+    )
+
+
+# ---------------------------------------------------------------- the short table
+
+
+def _table(advices: Sequence[Advice]) -> object:
+    last = advices[-1]
+    shown = [remedy.name for remedy in last.remedies[:_SHOWN]]
+    shown += [remedy.name for remedy in last.remedies[_SHOWN:] if remedy.name == "nothing"]
+    by_name = [{remedy.name: remedy for remedy in advice.remedies} for advice in advices]
+    heads = ["what to do", *(f"at {layers_text(advice.deep)} layers" for advice in advices)]
+    rows = [[name, *(_worst(own[name]) if name in own else "-" for own in by_name)] for name in shown]
+    if len(advices) == 1:
+        heads.append("what it changes")
+        rows = [[*row, _kinds(remedy)] for row in rows for remedy in [by_name[0][row[0]]]]
+    title = "How far a step moves it then, where that changes most"
+    return grid(heads, rows, texts=[heads[0], "what it changes"], title=title)
+
+
+def _kinds(remedy: Remedy) -> str:
+    """What sort of things it changes."""
+    text = "; ".join(remedy.changes)
+    kinds = {
+        "learning rates": "learning rate of" in text,
+        "branch weight": "branch weight" in text,
+        "residual weight": "residual weight" in text,
+        "init": "standard deviation of" in text or "init " in text,
+        "the tuned model, too": not remedy.keeps_tuned,
+    }
+    return ", ".join(kind for kind, is_changed in kinds.items() if is_changed) or "-"
+
+
+# ---------------------------------------------------------------- why
+
+
+def _show_why(page: Page, advices: Sequence[Advice]) -> None:
+    last = advices[-1]
+    page.say(", ".join([f"d_model {last.deep.d_model}", *(f"{name} {value}" for name, value in last.block.items())]))
+    page.show(_roles(advices))
+    small = [role for role in last.factors if role not in ("update", *last.matters)]
+    others = ", ".join(f"{role} {times(last.factors[role])}" for role in small) or "none"
+    page.say(
+        "exponent: of the growth in the number of layers. Share: a role's update beside that of all branch matrices. "
+        f"Roles below {percent(MATTERS)} at both depths, which count together, in all: {others}.",
+        "dim",
+    )
+    heads = ["what to do", "it leaves", "a step beside its matrix", "branches at the start"]
+    rows = (
+        [remedy.name, _worst(remedy), f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %"]
+        for remedy in last.remedies
+    )
+    page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
+    page.say(
+        "it leaves: the update over the tuned model's, in the role where that is furthest from 1, or of all. A step "
+        "beside its matrix: how much larger a step is beside the matrix that it changes than in the tuned model, for "
+        "the matrix where that changes most. Branches at the start: the part of the stream that all of them put there "
+        "before training; below 10 % the model starts nearly as the identity.\n"
+        f"Ranked: what is held, {_WITHIN}, stands first, then what leaves less. Of equals, first what does not start "
+        "as the identity, keeps the tuned model, keeps the forward pass, moves a step beside its matrix less, changes "
+        "fewer things.",
+        "dim",
+    )
+    for remedy in last.remedies:
+        page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
+    records = {r.record["scheme"]: known_of(r) for r in last.remedies if r.record is not None and r.changes}
+    for text in records.values():
+        page.say(f"{text[0].upper()}{text[1:]}.", "dim")
+    for remark in last.remarks[:-1]:  # the last one stands below everything
+        page.say(f"{remark[0].upper()}{remark[1:]}.", "dim")
+
+
+def _roles(advices: Sequence[Advice]) -> object:
+    last = advices[-1]
+
+    def cells(role: str) -> Iterator[str]:
+        yield role
+        yield from (times(advice.factors[role]) for advice in advices)
+        yield f"{last.exponents[role]:z.2f}"
+        yield "" if role == "update" else _share(last.shares[role])
+
+    heads = ["role", *(f"at {layers_text(advice.deep)} layers" for advice in advices), "exponent", "share"]
+    rows = [list(cells("update")), None, *(list(cells(role)) for role in last.matters)]
+    return grid(heads, rows, texts=["role"], title="Where nothing is changed, by kind of parameter")
+
+
+def _share(share: float) -> str:
+    """Of what moves more than all matrices together, in multiples of these."""
+    return percent(share) if share <= 1 else f"{times(share)} of the matrices'"

@@ -1,0 +1,102 @@
+"""The update of a named network at one depth, a stack of FFNs or a Transformer, from Python as on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from depthlaw.network.network import Network, sublayers_of
+from depthlaw.theory.schemes import Scheme
+from depthlaw.theory.schemes import scheme as scheme_named
+
+if TYPE_CHECKING:
+    from depthlaw.theory.meanfield.setting import Prediction
+
+EFFORT = {"logit": 1 / 4, "ce": 1 / 16}
+"""How many quasi-random points are enough where nobody asks for more, in units of what is usual. The error of a
+cross-entropy is that of its labels, and more points do not lessen it."""
+ANY_WIDTH = 64
+"""Of a network without a width: only ratios to it are read."""
+
+
+def predict(
+    scheme: str | Scheme | None = None,
+    optimizer: str | None = None,
+    num_sublayers: int | None = None,
+    *,
+    recipe: str | None = None,
+    layers: int | tuple[int, int] | None = None,
+    d_model: int | None = None,
+    arch: str | None = None,
+    activation: str = "relu",
+    norm_kind: str = "layernorm",
+    w: Sequence[float] | None = None,
+    v: Sequence[float] | None = None,
+    is_precise: bool = False,
+    **network: Any,
+) -> Prediction:
+    """The update in one optimizer step, per unit learning rate: what ``depthlaw predict`` tells of one depth.
+
+    Of a stack of ``num_sublayers`` FFNs at infinite width, exactly, where a scheme and neither layers nor arch are
+    given. Of a Transformer of so many ``layers`` (or sublayers), where arch (encoder, decoder or encoder-decoder, which
+    has layers of either side) or layers are, or a recipe. d_model: the width of a Transformer; that of the recipe, or
+    infinite, if left out. w, v: gains by sublayer. is_precise: of a Transformer, with four times the quasi-random
+    points. network: further fields of ``Network``, such as num_heads, num_tokens or block. ValueError, in one line, for
+    a question that has no answer.
+
+    >>> from depthlaw import predict
+    >>> predict("pre-ln", "adam", 48)
+    <Prediction: 48 sublayers, update 9.94423>
+    >>> predict("pre-ln", "adam", layers=2, num_tokens=4)
+    <KernelPrediction: 4 sublayers, update 4.69951>
+    >>> predict(recipe="gpt2", optimizer="adamw", layers=2, d_model=64).roles["fc2"] > 0
+    True
+    """
+    if optimizer is None:
+        raise ValueError("optimizer is wanted, such as adamw")
+    if (scheme is None) == (recipe is None):
+        raise ValueError("give one of scheme and recipe")
+    effort = 1.0 if is_precise else EFFORT[network.get("loss", "logit")]
+    if recipe is not None:
+        from depthlaw.recipes.catalogue import recipe as recipe_named
+
+        model = recipe_named(recipe)
+        if layers is None:
+            raise ValueError(f"layers is wanted, the number of layers of {model.name}")
+        if arch not in (None, model.arch):
+            raise ValueError(f"the recipe {model.name} is of {model.arch} kind, not {arch}")
+        given = {"num_sublayers": num_sublayers, "w": w, "v": v}
+        given |= {"activation": activation != "relu", "norm_kind": norm_kind != "layernorm"}
+        if said := [name for name, value in given.items() if value]:
+            raise ValueError(f"{said[0]} does not go with a recipe, which says it itself")
+        published = Network.of_recipe(model, layers, d_model or model.size["d_model"], **network)
+        return published.theory(optimizer, effort=effort)
+    assert scheme is not None
+    if (layers is None) == (num_sublayers is None):
+        raise ValueError("give one of layers and num_sublayers")
+    if layers is None and arch is None:
+        if d_model is not None or network:
+            given = "d_model" if d_model is not None else next(iter(network))
+            raise ValueError(f"{given} is of a Transformer: give layers, or arch")
+        from depthlaw.theory.meanfield.update import predict as predict_stack
+
+        assert num_sublayers is not None
+        return predict_stack(scheme, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind, w=w, v=v)
+    chosen = scheme_named(scheme) if isinstance(scheme, str) else scheme
+    gains = {name: tuple(own) for name, own in (("w", w), ("v", v)) if own is not None}
+    depth = {"num_sublayers": num_sublayers} if layers is None else sublayers_of(layers)
+    kind = arch or ("encoder-decoder" if isinstance(layers, tuple) else "encoder")
+    if kind == "encoder-decoder" and isinstance(layers, int):
+        depth = sublayers_of((layers, layers))
+    asked = Network(
+        scheme=chosen,
+        arch=kind,
+        d_model=d_model or ANY_WIDTH,
+        activation=activation,
+        norm_kind=norm_kind,
+        has_wide_heads="num_heads" not in network,
+        **gains,
+        **depth,
+        **network,
+    )
+    return asked.theory(optimizer, effort=effort)

@@ -1,0 +1,331 @@
+"""Two watched runs beside each other, role by role, at equal steps or at equal tokens; and one by itself."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, median
+from typing import Any, Literal
+
+from depthlaw.watching.record import Look, NothingYetError, Run, check_architecture
+
+ALIKE = 1.5
+"""Up to so many times as far is alike: another batch and other weights alone make about a tenth or two."""
+MATTERS = 0.05
+"""The least share of what a step changes at which a role is told."""
+WHOLE = "whole"
+_MOST_PARTS = 4
+"""Of a course that is told part by part."""
+
+By = Literal["steps", "tokens"]
+BY: tuple[By, ...] = ("steps", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """What a step moved the logits in both runs, at the same step or number of tokens. is_between: the first run was
+    not looked at just there, and this is the line between its two looks beside it, on logarithmic scales of the
+    change."""
+
+    at: int
+    first: float
+    second: float
+    is_between: bool
+
+    @property
+    def times(self) -> float:
+        return self.second / self.first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Looks in a row that say the same. times: their geometric mean."""
+
+    start: int
+    end: int
+    num_looks: int
+    course: str
+    times: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A role in both runs. share: of the logits' change, by run, the mean over the looks; 1 of the whole."""
+
+    role: str
+    share: tuple[float, float]
+    pairs: Sequence[Pair]
+
+    @property
+    def matters(self) -> bool:
+        return max(map(abs, self.share)) >= MATTERS
+
+    @property
+    def courses(self) -> list[str]:
+        """Of each pair, smoothed, so that no single look cuts a part in two."""
+        times = smooth([pair.times for pair in self.pairs])
+        return ["further" if one > ALIKE else "less" if one < 1 / ALIKE else "alike" for one in times]
+
+    @property
+    def parts(self) -> list[Part]:
+        groups = groupby(zip(self.courses, self.pairs, strict=True), key=lambda one: one[0])
+        parts = [(course, [pair for _, pair in group]) for course, group in groups]
+        return [
+            Part(start=pairs[0].at, end=pairs[-1].at, num_looks=len(pairs), course=course, times=_mean(pairs))
+            for course, pairs in parts
+        ]
+
+    def text(self, by: By = "steps") -> str:
+        """Behind "fc2 of 48 layers": "moved 3.1 times as far in steps 0 to 40, then alike"."""
+        parts = self.parts
+        if not parts:
+            return "was moved in both runs at no common place"
+        if len(parts) > _MOST_PARTS:
+            most = max(self.pairs, key=lambda pair: abs(math.log(pair.times)))
+            alike = self.courses.count("alike")
+            return (
+                f"moved {_far(_mean(self.pairs))} on the whole, back and forth: alike at {alike} of {len(self.pairs)} "
+                f"looks, {_far(most.times)} at {_at(most.at, by)}"
+            )
+        first, *rest = parts
+        text = f"moved {_how(first)} in {by} {first.start:,} to {first.end:,}"
+        if first.start == first.end:
+            text = f"moved {_how(first)} at {_at(first.end, by)}"
+        for part in rest:
+            end = "" if part is rest[-1] else f" up to {_at(part.end, by)}"
+            text += f", then {_how(part)}{end}"
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """names: of both runs, "12 layers" and "48 layers" or, of equal depth, the names of their files. roles: the largest
+    share first."""
+
+    first: Run
+    second: Run
+    by: By
+    names: tuple[str, str]
+    whole: Beside
+    roles: Sequence[Beside]
+    has_other_probe: bool
+
+    @property
+    def losses(self) -> str:
+        """Of the runs at their last common place, as the runs told it, else of the probes; empty where neither is
+        known."""
+        for name, what in (("loss", "Loss"), ("probe_loss", "Loss of the probe")):
+            first, second = (_losses(run, name, self.by) for run in (self.first, self.second))
+            if both := first.keys() & second.keys():
+                return f"{what} at {_at(max(both), self.by)}: {first[max(both)]:.4g} and {second[max(both)]:.4g}."
+        return ""
+
+    @property
+    def verdict(self) -> list[str]:
+        """Lines: the roles that moved otherwise, the largest first, and then the others."""
+        first, second = self.names
+        told = [role for role in self.roles if role.matters]
+        otherwise = [role for role in told if any(part.course != "alike" for part in role.parts)]
+        lines = [f"{role.role} of {second} {role.text(self.by)}" for role in otherwise]
+        lines = [lines[0].replace(" as far", f" as far as that of {first}", 1), *lines[1:]] if lines else []
+        if alike := [role.role for role in told if role not in otherwise]:
+            word = "The other roles that matter" if lines else f"Each role of {second} that matters"
+            lines.append(f"{word} moved as far as that of {first}, within {ALIKE} times: {', '.join(alike)}")
+        if small := [role.role for role in self.roles if not role.matters]:
+            lines.append(f"Below {100 * MATTERS:.0f} % of what a step changes in both runs: {', '.join(small)}")
+        return [f"{line}." for line in lines]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "runs": [_run_document(run) for run in (self.first, self.second)],
+            "names": [*self.names],
+            "by": self.by,
+            "alike": ALIKE,
+            "roles": [self._row(role) for role in (self.whole, *self.roles)],
+            "has_other_probe": self.has_other_probe,
+            "verdict": self.verdict,
+        }
+
+    def _row(self, beside: Beside) -> dict[str, Any]:
+        return {
+            "role": beside.role,
+            "share": [*beside.share],
+            "pairs": [
+                {"at": p.at, "first": p.first, "second": p.second, "times": p.times, "is_between": p.is_between}
+                for p in beside.pairs
+            ],
+            "parts": [
+                {"start": p.start, "end": p.end, "num_looks": p.num_looks, "course": p.course, "times": p.times}
+                for p in beside.parts
+            ],
+            "text": beside.text(self.by),
+        }
+
+
+def compare(first: Run, second: Run, by: By = "steps") -> Comparison:
+    """The second run beside the first. ValueError, in one line, where they are of different architectures, or were
+    looked at at no common place."""
+    check_architecture(first, second.header, second.path)
+    for run in (first, second):
+        _check(run, by)
+    whole = _beside(WHOLE, first, second, by)
+    roles = [_beside(role, first, second, by) for role in roles_of(second)]
+    if not whole.pairs and not any(role.pairs for role in roles):
+        places = " and ".join(f"{place_of(r.looks[0], by):,} to {place_of(r.looks[-1], by):,}" for r in (first, second))
+        raise ValueError(f"{first.path} and {second.path} have no {by} in common: {places}")
+    return Comparison(
+        first=first,
+        second=second,
+        by=by,
+        names=_names(first, second),
+        whole=whole,
+        roles=sorted(roles, key=lambda role: -max(map(abs, role.share))),
+        has_other_probe=first.header.probe_sha256 != second.header.probe_sha256,
+    )
+
+
+def _names(first: Run, second: Run) -> tuple[str, str]:
+    names = [run.header.layers for run in (first, second)]
+    if names[0] == names[1]:
+        names = [run.path for run in (first, second)]
+    return names[0], names[1]
+
+
+def _check(run: Run, by: By) -> None:
+    if not run.looks:
+        raise NothingYetError(f"{run.path} has no look yet")
+    if by == "tokens" and any(look.tokens is None for look in run.looks):
+        raise ValueError(f"{run.path} says no tokens: call watch.step(tokens=...) in the run, or compare by steps")
+
+
+def roles_of(run: Run) -> list[str]:
+    """Of any look: what is frozen has none, and what is added later has some from then on."""
+    return list(dict.fromkeys(role for look in run.looks for role in look.roles))
+
+
+def change_of(look: Look, role: str) -> float | None:
+    """What the step moved the logits by, all of it or one role's part; None where nothing is known, or where the step
+    was none, as under a rate of 0."""
+    change = look.whole if role == WHOLE else look.roles[role].change if role in look.roles else None
+    return change or None
+
+
+def share_of(run: Run, role: str) -> float:
+    """Of what a step changes, the mean over the looks."""
+    shares = [1.0 if role == WHOLE else look.roles[role].share for look in run.looks if role in {WHOLE, *look.roles}]
+    known = [share for share in shares if share is not None]
+    return fmean(known) if known else 0.0
+
+
+def place_of(look: Look, by: By) -> int:
+    """Where in a run a look is."""
+    return look.step if by == "steps" else look.tokens or 0
+
+
+def _losses(run: Run, name: str, by: By) -> dict[int, float]:
+    return {place_of(look, by): loss for look in run.looks if (loss := getattr(look, name)) is not None}
+
+
+def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
+    places = {place_of(look, by) for look in first.looks}
+    pairs = []
+    for look in second.looks:
+        at, own = place_of(look, by), change_of(look, role)
+        other = change_at(first, role, at, by)
+        if own is not None and other is not None:
+            pairs.append(Pair(at=at, first=other, second=own, is_between=at not in places))
+    return Beside(role=role, share=(share_of(first, role), share_of(second, role)), pairs=pairs)
+
+
+def change_at(run: Run, role: str, at: int, by: By = "steps") -> float | None:
+    """What a step at that place moved; between two looks the line through them, the change being logarithmic."""
+    known = [(place_of(look, by), change) for look in run.looks if (change := change_of(look, role))]
+    index = bisect_left(known, (at, 0.0))
+    if index == len(known) or (index == 0 and known[0][0] != at):
+        return None
+    end, high = known[index]
+    if end == at:
+        return high
+    start, low = known[index - 1]
+    return math.exp(math.log(low) + (at - start) / (end - start) * math.log(high / low))
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Of each the middle of it and of both beside it, that no single one counts; the first and the last as they
+    are."""
+    return [median(values[at - 1 : at + 2]) if 0 < at < len(values) - 1 else own for at, own in enumerate(values)]
+
+
+def learnt_limit(run: Run, role: str) -> float:
+    """Up to how many times as far as in a run, at the same step, nobody needs to be told: twice, and more of a role
+    whose steps are uneven in the run itself, by as much as one of them stands out."""
+    changes = [change for look in run.looks if (change := change_of(look, role))]
+    return 2 * max((own / usual for own, usual in zip(changes, smooth(changes), strict=True)), default=1.0)
+
+
+def _mean(pairs: Sequence[Pair]) -> float:
+    return math.exp(fmean(math.log(pair.times) for pair in pairs))
+
+
+def _how(part: Part) -> str:
+    return "alike" if part.course == "alike" else _far(part.times)
+
+
+def _far(times: float) -> str:
+    return f"{times:.2g} times as far"
+
+
+def _at(place: int, by: By) -> str:
+    return f"{by[:-1]} {place:,}" if by == "steps" else f"{place:,} tokens"
+
+
+# ---------------------------------------------------------------- one run
+
+
+def described(run: Run) -> list[str]:
+    """The verdict of one run by itself: what its last step moved, and how that has changed since the first look."""
+    _check(run, "steps")
+    first, last = run.looks[0], run.looks[-1]
+    lines = []
+    if (whole := change_of(last, WHOLE)) is not None:
+        shares = {role: own.share for role, own in last.roles.items() if own.share is not None and own.share >= MATTERS}
+        most = sorted(shares, key=lambda role: -shares[role])
+        parts = ", ".join(f"{role} {100 * shares[role]:.0f} %" for role in most)
+        lines.append(f"Step {last.step:,} moved the logits by {whole:.3g} (root mean square): {parts or 'no role'}.")
+    if last.step != first.step:
+        moved = {role: (change_of(first, role), change_of(last, role)) for role in (WHOLE, *last.roles)}
+        times = {role: now / then for role, (then, now) in moved.items() if then and now}
+        told = [f"{role} {times[role]:.2g}" for role in times if role == WHOLE or share_of(run, role) >= MATTERS]
+        if told:
+            lines.append(f"Times as far as at step {first.step:,}: {', '.join(told)}.")
+    return lines
+
+
+def document_of(run: Run) -> dict[str, Any]:
+    """As that of a comparison, of one run by itself."""
+    return {"runs": [_run_document(run)], "verdict": described(run)}
+
+
+def _run_document(run: Run) -> dict[str, Any]:
+    return {
+        "path": run.path,
+        "header": run.header.model_dump(mode="json"),
+        "looks": [look.model_dump(mode="json") for look in run.looks],
+    }
+
+
+def columns(places: Sequence[int], most: int = 5) -> list[int]:
+    """A few of them for a table, the first and the last among them, about equally far apart on a logarithmic scale.
+
+    >>> from depthlaw.watching.compare import columns
+    >>> columns([0, 1, 2, 4, 8, 16, 32, 64, 100, 200, 300, 400])
+    [0, 4, 16, 100, 400]
+    """
+    if len(places) <= most:
+        return list(places)
+    first, last = math.log1p(places[0]), math.log1p(places[-1])
+    wanted = [first + part * (last - first) / (most - 1) for part in range(most)]
+    return sorted({min(places, key=lambda place: abs(math.log1p(place) - at)) for at in wanted})

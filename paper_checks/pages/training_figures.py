@@ -1,0 +1,370 @@
+"""The figures of TRAINING.md, from the same records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, geometric_mean
+
+from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
+from depthlaw.paper_checks.experiments import NAMES
+from depthlaw.paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
+from depthlaw.paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
+from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
+from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
+from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
+from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
+from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale
+from depthlaw.paper_checks.pages.markdown import caption
+from depthlaw.paper_checks.pages.training_runs import (
+    FACTOR,
+    WORDS,
+    Record,
+    Records,
+    Runs,
+    cases_by_depth,
+    end,
+    founds_of,
+    log_rate,
+    mean_update,
+    ratio,
+    trial_of,
+)
+from depthlaw.paper_checks.routes.best_rates import Found, predicted
+from depthlaw.paper_checks.routes.forecast import LOOKS, Case
+from depthlaw.sims.stats import estimate
+from depthlaw.sims.training.outcomes import Edge
+from depthlaw.sims.training.train import Look, TrainResult
+
+_BINS = 25
+"""Of a training loss: means over so many parts of a run."""
+_JUST_ABOVE, _ABOVE = 1.15, 1.35
+"""The top of a panel of losses, over what can be had without the input: what is far above has not trained."""
+_RATE = "largest stable learning rate"
+_DIVERGED = 1e6
+"""A loss that is far above every picture."""
+Row = Sequence[float | None]
+"""A number for each x, None where there is none."""
+
+
+_IN_FILE: Mapping[str, Mapping[str, str]] = {
+    "best-losses": {
+        "heading": f"Loss after a short training, by learning rate, of {BEST_LAYERS[0]} to {BEST_LAYERS[-1]} layers",
+        "note": "Lines: means over seeds. Dots: the best learning rate of each seed, and its loss there.",
+    },
+    "best-rates": {
+        "heading": "The best learning rate by depth",
+        "note": "Points: means over seeds, with 95 % intervals; faint: each seed. Dashed: one over the update.",
+    },
+}
+"""What stands above and below the panels in a figure's file, where the file is shown alone."""
+
+
+def drawings(records: Records) -> dict[str, Drawing]:
+    """By file name."""
+    rates, warm, deep, best = (records[name] for name in NAMES)
+    rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
+        ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
+        ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
+        ("predicts", _predicts_panels(rates), "update and largest stable rate", 2, 430, 280, "shared"),
+        ("warmup", _warmup_panels(warm), "training loss on translation", 2, 440, 290, "own"),
+        ("thousand", _thousand_panels(deep), "training loss by depth", 3, 310, 280, "own"),
+        ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
+        ("best-losses", _best_losses(best), "held-out loss by learning rate and depth", 3, 310, 250, "shared"),
+        ("best-rates", _best_by_depths(best), "the best learning rate by depth", 3, 310, 250, "shared"),
+    )
+    made = {}
+    for name, panels, title, columns, width, height, scale in rows:
+        made[f"training-{name}"] = Drawing(
+            panels=panels,
+            title=title,
+            **_IN_FILE.get(name, {}),
+            caption=caption(f"training_{name.replace('-', '_')}", layers=MIDDLE, rate=RATE, factor=FACTOR),
+            columns=columns,
+            width=width,
+            height=height,
+            scale=scale,
+        )
+    return made
+
+
+def _over_seeds(xs: Sequence[float], rows: Sequence[Row], mean: Callable[[Sequence[float]], float]) -> list[Place]:
+    """At each x, the mean of those that have a number there."""
+    columns = [[y for y in column if y is not None] for column in zip(*rows, strict=True)]
+    return [(x, mean(column)) for x, column in zip(xs, columns, strict=True) if column]
+
+
+def _mean_rate(edges: Sequence[Edge], grid: Sequence[float]) -> float:
+    return 2 ** fmean(log_rate(one, grid) for one in edges)
+
+
+def _edge_curve(scheme: str, by_x: Iterable[tuple[float, Runs]]) -> Curve:
+    """The largest rate, by x."""
+    there = [(x, runs.edges, runs.arm.grid) for x, runs in by_x if runs.seeds]
+    return Curve.of_scheme(
+        scheme,
+        line=[(x, _mean_rate(edges, grid)) for x, edges, grid in there],
+        has_dots=True,
+        ends=[end(edges) for _, edges, _ in there],
+        faint=[(x, 2 ** log_rate(one, grid)) for x, edges, grid in there for one in edges],
+    )
+
+
+def _rate_panel(title: str, curves: Sequence[Curve]) -> Panel:
+    return Panel(title=title, x="layers", y=_RATE, curves=curves, x_kind="depths", y_kind="rates")
+
+
+def _rates_panels(record: Record) -> list[Panel]:
+    def curves(schemes: Sequence[str], depths: Sequence[int]) -> list[Curve]:
+        at = {s: [(n, runs) for n in depths if (runs := record.runs.get(gpt(s, n))) is not None] for s in schemes}
+        return [_edge_curve(scheme, by_depth) for scheme, by_depth in at.items()]
+
+    every = curves((*SCHEMES, *MORE_SCHEMES), [MIDDLE])
+    return [_rate_panel("by depth", curves(SCHEMES, LAYERS)), _rate_panel(f"all schemes at {MIDDLE} layers", every)]
+
+
+def _curves_panels(record: Record) -> list[Panel]:
+    by_scheme: dict[str, list[Runs]] = {}
+    for runs in record.runs.values():
+        if not runs.arm.grid and runs.arm.trial.scheme in SCHEMES and runs.seeds:
+            by_scheme.setdefault(runs.arm.trial.scheme, []).append(runs)
+    guess = _guess_of(runs for several in by_scheme.values() for runs in several)
+    lines = {scheme: _losses(several) for scheme, several in by_scheme.items()}
+    losses = [y for line, faint in lines.values() for _, y in (*line, *faint) if math.isfinite(y)]
+    return [
+        Panel(
+            title=scheme,
+            x="learning rate",
+            y="held-out loss, nats",
+            curves=[
+                *(Curve(line=other, colour="--line", width=1.2) for s, (other, _) in lines.items() if s != scheme),
+                Curve.of_scheme(scheme, "", line=line, has_dots=True, faint=faint),
+            ],
+            x_kind="rates",
+            y_kind="linear",
+            y_range=(min(losses) - 0.1, guess * _JUST_ABOVE),
+            levels={guess: "dashed"},
+        )
+        for scheme, (line, faint) in lines.items()
+    ]
+
+
+def _losses(several: Sequence[Runs]) -> tuple[list[Place], list[Place]]:
+    """Mean and seeds by learning rate; far above everything where a run diverged."""
+    by_rate = sorted(
+        (runs.arm.trial.learning_rate, [_DIVERGED if r.held_out is None else r.held_out for r in runs.results])
+        for runs in several
+    )
+    return [(x, fmean(ys)) for x, ys in by_rate], [(x, y) for x, ys in by_rate for y in ys if y < _DIVERGED]
+
+
+def _guess_of(several: Iterable[Runs]) -> float:
+    """The loss that can be had without the input."""
+    return max((result.guess for runs in several for result in runs.results), default=0.0)
+
+
+def _predicts_panels(record: Record) -> list[Panel]:
+    return [
+        Panel(
+            title=f"{layers} layers: {WORDS[look]}",
+            x="update U at initialisation",
+            y=_RATE,
+            curves=[_case(case, grid) for case in several if mean_update(case) > 0],
+            y_kind="rates",
+        )
+        for look, grid in zip(LOOKS, (GRID, CURVE), strict=True)
+        for layers, several in cases_by_depth(record.book, look).items()
+    ]
+
+
+def _case(case: Case, grid: Sequence[float]) -> Curve:
+    point = (mean_update(case), _mean_rate(case.edges, grid), None, None)
+    return Curve.of_scheme(trial_of(case).scheme, points=[point], ends=[end(case.edges)], is_beside=True)
+
+
+def _loss_curve(scheme: str, runs: Runs, label: str = "", line_style: str = "solid") -> Curve:
+    """Means over parts of a run, of the seeds that have come so far, and a band of all seeds."""
+    size = max(1, runs.arm.trial.num_steps // _BINS)
+    starts = range(0, runs.arm.trial.num_steps - size + 1, size)
+    xs = [start + (size + 1) / 2 for start in starts]
+    rows = [[_part(result, start, size) for start in starts] for result in runs.results]
+    low, high = (dict(_over_seeds(xs, rows, end)) for end in (min, max))
+    return Curve.of_scheme(
+        scheme,
+        label or scheme,
+        line=_over_seeds(xs, rows, fmean),
+        band=[(x, low[x], high[x]) for x in low],
+        line_style=line_style,
+    )
+
+
+def _part(result: TrainResult, start: int, size: int) -> float | None:
+    losses = [loss for loss in result.losses[start : start + size] if loss is not None]
+    return sum(losses) / size if len(losses) == size else None
+
+
+def _loss_panel(title: str, curves: Sequence[Curve], several: Iterable[Runs], bottom: float) -> Panel:
+    guess = _guess_of(several)
+    return Panel(
+        title=title,
+        x="step",
+        y="training loss, nats",
+        curves=curves,
+        x_kind="linear",
+        y_kind="linear",
+        y_range=(bottom, guess * _ABOVE) if guess else None,
+        levels={guess: "dashed"} if guess else {},
+    )
+
+
+def _lowest(curves: Iterable[Curve]) -> float:
+    return min((y for curve in curves for _, y in curve.line), default=0.0) - 0.1
+
+
+def _warmup_panels(record: Record) -> list[Panel]:
+    there = {name: runs for name, runs in record.runs.items() if runs.seeds}
+
+    def losses(scheme: str, named: Mapping[str, tuple[str, str]]) -> list[Curve]:
+        return [_loss_curve(scheme, there[name], *look) for name, look in named.items() if name in there]
+
+    alike = [curve for scheme in ALIKE for curve in losses(scheme, {plain(scheme): (scheme, "solid")})]
+    ways = {
+        plain("post-ln"): ("no warm-up", "solid"),
+        warmed(): ("warm-up", "dashed"),
+        FROM_FRACTION: ("warm-up from 1/N", "dashed"),
+        DIVIDED: ("rate over N", "dotted"),
+    }
+    deep, few = losses("post-ln", ways), list[Curve]()
+    for n in DEPTHS[:-1]:
+        few += losses("post-ln", {plain("post-ln", n): (f"{n}L", "solid"), warmed(n): (f"{n}L, warm-up", "dashed")})
+        few += losses("deepnorm", {plain("deepnorm", n): (f"{n}L, deepnorm", "solid")})
+    tops = [_along(s, there[plain(s)], _top_gradient) for s in ("post-ln", POST_LN_INIT) if plain(s) in there]
+    low = _lowest([*alike, *deep, *few])
+    pair = f"{DEEP}L-{DEEP}L"
+    return [
+        _loss_panel(f"{pair}, no warm-up", alike, there.values(), low),
+        _loss_panel(f"Post-LN {pair}, with and without warm-up", deep, there.values(), low),
+        _loss_panel("Post-LN, shallower", few, there.values(), low),
+        Panel(title="gradient of the decoder's top layer", x="step", y="norm", curves=tops, x_kind="places"),
+    ]
+
+
+def _top_gradient(look: Look, _: TrainResult) -> float | None:
+    """Norm by the matrices of the decoder's top layer: its three sublayers."""
+    parts = look.gradient_norms.get("decoder", [])[-3:]
+    known = [part for part in parts if part is not None]
+    return math.hypot(*known) if known and len(known) == len(parts) else None
+
+
+def _along(scheme: str, runs: Runs, value: Callable[[Look, TrainResult], float | None]) -> Curve:
+    """By step: the geometric mean over seeds, and each seed."""
+    seeds = [{look.step: seen for look in r.looks if (seen := value(look, r)) is not None} for r in runs.results]
+    steps = sorted(set().union(*seeds))
+    rows = [[seed.get(step) for step in steps] for seed in seeds]
+    means = _over_seeds(steps, rows, lambda column: geometric_mean(column) if all(column) else 0.0)
+    return Curve.of_scheme(
+        scheme,
+        line=[(x, y) for x, y in means if y > 0],
+        has_dots=True,
+        faint=[(x, y) for row in rows for x, y in zip(steps, row, strict=True) if y],
+    )
+
+
+def _deep(record: Record) -> dict[int, dict[str, Runs]]:
+    """By depth and scheme, what there is."""
+    return {n: {s: runs for s in DEEP_SCHEMES if (runs := record.runs[deep_name(s, n)]).seeds} for n in DEEP_LAYERS}
+
+
+def _thousand_panels(record: Record) -> list[Panel]:
+    by_depth = _deep(record)
+    curves = {n: [_loss_curve(*pair) for pair in there.items()] for n, there in by_depth.items()}
+    low = _lowest(curve for several in curves.values() for curve in several)
+    return [_loss_panel(f"{n:,} layers", curves[n], there.values(), low) for n, there in by_depth.items()]
+
+
+def _updates_panels(record: Record) -> list[Panel]:
+    return [
+        Panel(
+            title=f"{n:,} layers",
+            x="step",
+            y="update over that at initialisation",
+            curves=[_along(scheme, runs, ratio) for scheme, runs in there.items()],
+            x_kind="places",
+            shaded=(1 / FACTOR, FACTOR),
+        )
+        for n, there in _deep(record).items()
+    ]
+
+
+_BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))
+_BEST_RANGE = (2.0**-10.5, 2.0**-1.5)
+
+
+def _best_losses(record: Record) -> list[Panel]:
+    """A panel for each scheme with its curves."""
+    founds = founds_of(record)
+    guess = max((result.guess for result in record.book.values()), default=0.0)
+    least = min((loss for found in founds for losses in found.losses.values() for loss in losses), default=0.0)
+    return [
+        Panel(
+            title=found.scheme.removeprefix(OF_RECIPE),
+            x="learning rate",
+            y="held-out loss, nats",
+            curves=[curve for layers in BEST_LAYERS for curve in _best_curves(found, layers)],
+            x_kind="rates",
+            y_kind="linear",
+            y_range=(least - 0.05, guess),
+        )
+        for found in founds
+    ]
+
+
+def _best_by_depths(record: Record) -> list[Panel]:
+    return [_best_by_depth(found) for found in founds_of(record)]
+
+
+def _best_curves(found: Found, num_layers: int) -> list[Curve]:
+    """Mean over the seeds by rate, and the best rates of the seeds."""
+    colour = _BY_DEPTH[num_layers]
+    means = [(rate, loss) for rate, loss in found.mean_curve(num_layers).items() if loss is not None]
+    bests = zip(found.bests[num_layers], found.losses[num_layers], strict=True)
+    return [
+        Curve(label=f"{num_layers} layers", line=means, colour=colour),
+        Curve(points=[(2**best, loss, None, None) for best, loss in bests if best is not None], colour=colour),
+    ]
+
+
+def _best_by_depth(found: Found) -> Panel:
+    """Dashed: what the update predicts, through the mean of the best rates. A seed whose best rate is beyond the grid
+    counts with the grid's end, and has no interval."""
+    logs = [math.log2(rate) for rate in BEST_GRIDS[found.scheme]]
+    ends = {n: found.ends(n) for n in BEST_LAYERS}
+    bests = {
+        n: [(logs[0], best, logs[-1])[end + 1] for best, end in zip(found.bests[n], ends[n], strict=True)]
+        for n in BEST_LAYERS
+    }
+    points = []
+    for n, at in bests.items():
+        mean = estimate([best for best in at if best is not None])
+        low, high = (None, None) if any(ends[n]) else (mean.low, mean.high)
+        points.append((n, 2**mean.mean, *(None if end is None else 2**end for end in (low, high))))
+    middle = fmean(math.log2(y) for _, y, *_ in points)
+    centre = fmean(math.log2(n) for n in BEST_LAYERS)
+    line = [(n, 2 ** (middle + predicted(found.scheme) * (math.log2(n) - centre))) for n in BEST_LAYERS]
+    return Panel(
+        title=found.scheme.removeprefix(OF_RECIPE),
+        x="layers",
+        y="best learning rate",
+        curves=[
+            Curve(label="by the update", line=line, colour="--muted", line_style="dashed"),
+            Curve(
+                points=points,
+                ends=[sum(several) and round(math.copysign(1, sum(several))) for several in ends.values()],
+                faint=[(n, 2**best) for n, at in bests.items() for best in at if best is not None],
+            ),
+        ],
+        x_kind="depths",
+        y_kind="rates",
+        y_range=_BEST_RANGE,
+    )

@@ -1,0 +1,325 @@
+"""Advice for models of one's own: the code is executed as it is printed, and a real step of what it makes is measured
+at both depths, whatever the parameters are called."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from depthlaw.advice.advice import Advice, advise, of_model
+from depthlaw.auditing.builders import hugging_face
+from depthlaw.auditing.inputs import first_output, guess
+from depthlaw.sims.config import BRANCH_ROLES
+from depthlaw.sims.stats import estimate, ratio
+from tests.command import depthlaw, document, options, refusal, told
+
+D, HEADS, VOCABULARY = 128, 4, 64
+SEEDS, LEVEL = 16, 0.9999
+FEW, MANY = 2, 8
+
+
+class Mixer(nn.Module):
+    """Attention with one fused matrix for queries, keys and values."""
+
+    def __init__(self, *, has_bias: bool) -> None:
+        super().__init__()
+        self.into, self.back = nn.Linear(D, 3 * D, bias=has_bias), nn.Linear(D, D, bias=has_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = (part.unflatten(-1, (HEADS, D // HEADS)).transpose(-2, -3) for part in self.into(x).chunk(3, -1))
+        mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.back(mixed.transpose(-2, -3).flatten(-2))
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = (
+            nn.Linear(D, 4 * D, False),
+            nn.Linear(D, 4 * D, False),
+            nn.Linear(4 * D, D, False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    def __init__(self, *, is_post: bool, scale: float | None) -> None:
+        super().__init__()
+        norm = nn.LayerNorm if is_post else nn.RMSNorm
+        # numbers in the names that are no layer's, and no name that says what it is
+        plain = nn.Sequential(nn.Linear(D, 4 * D), nn.GELU(), nn.Linear(4 * D, D))
+        self.n1, self.n2, self.one = norm(D), norm(D), Mixer(has_bias=is_post)
+        self.two = plain if is_post else Gated()
+        self.is_post = is_post
+        self.s1, self.s2 = (None if scale is None else nn.Parameter(torch.full((D,), scale)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm, branch, scale in ((self.n1, self.one, self.s1), (self.n2, self.two, self.s2)):
+            y = branch(x if self.is_post else norm(x))
+            y = y if scale is None else scale * y
+            x = norm(x + y) if self.is_post else x + y
+        return x
+
+
+class Odd(nn.Module):
+    def __init__(
+        self, num_layers: int, *, is_post: bool = False, scale: float | None = None, falls: bool = False
+    ) -> None:
+        super().__init__()
+        self.tok = nn.Embedding(VOCABULARY, D)
+        self.stack = nn.ModuleList(Block(is_post=is_post, scale=scale) for _ in range(num_layers))
+        self.last = nn.Identity() if is_post else nn.RMSNorm(D)
+        self.vocab = nn.Linear(D, VOCABULARY, False)
+        for name, one in self.named_parameters():
+            if one.ndim > 1:
+                is_last = falls and name.endswith(("back.weight", "down.weight"))
+                nn.init.normal_(one, std=0.02 / (math.sqrt(2 * num_layers) if is_last else 1))
+            elif name.endswith("bias"):
+                nn.init.zeros_(one)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tok(ids)
+        for block in self.stack:
+            x = block(x)
+        return self.vocab(self.last(x))
+
+
+def build(num_layers: int) -> nn.Module:
+    return Odd(num_layers)
+
+
+OWN: dict[str, Callable[[int], nn.Module]] = {
+    "pre": build,
+    "falling": partial(Odd, falls=True),
+    "post": partial(Odd, is_post=True),
+    "scaled": partial(Odd, scale=0.1),
+    **{name: hugging_face(name, D)[0] for name in ("gpt2", "llama", "bert", "t5")},
+}
+
+
+@cache
+def asked(name: str, optimizer: str) -> Advice:
+    return advise(model=OWN[name], optimizer=optimizer, from_layers=FEW, layers=MANY)
+
+
+def pasted(lines: Sequence[str]) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    return names
+
+
+def moved(model: nn.Module, groups: Any, optimizer: str, roles: dict[str, str], seed: int) -> dict[str, float]:
+    """By role, what one real step changes a logit by, to first order, per unit learning rate."""
+    model = model.double().eval()
+    output = first_output(guess(model, seed).call(model)).flatten(0, -2)[-1]
+    head = torch.randn(len(output), generator=torch.Generator().manual_seed(3)).double()
+    ((output @ head) / math.sqrt(D) if len(output) == D else output[0]).backward()
+    before = {name: (one.detach().clone(), one.grad) for name, one in model.named_parameters() if one.grad is not None}
+    if optimizer == "muon+adamw":
+        steps: list[Any] = [torch.optim.Muon(groups[0], adjust_lr_fn="match_rms_adamw"), torch.optim.AdamW(groups[1])]
+    else:
+        for group in groups:
+            if "eps" in group:
+                group["eps"] = 1e-30  # the prediction is of an epsilon of 0
+        steps = [torch.optim.SGD(groups) if optimizer == "sgd" else torch.optim.AdamW(groups)]
+    for step in steps:
+        step.step()
+    total: dict[str, float] = {}
+    for name, one in model.named_parameters():
+        if name in before and (role := roles.get(name)) is not None:
+            old, gradient = before[name]
+            total[role] = total.get(role, 0.0) + float((gradient * (old - one.detach())).sum()) / 1e-3
+    return total
+
+
+def made(name: str, num_layers: int, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return OWN[name](num_layers)
+
+
+CASES = [
+    ("pre", "adamw", "depth-mup"),
+    ("falling", "adamw", "depth-mup"),
+    ("post", "adamw", "su-adam"),
+    ("scaled", "adamw", "depth-mup"),
+    ("gpt2", "adamw", "best"),
+    ("t5", "adamw", "learning-rates"),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("pre", "muon+adamw", "learning-rates"),
+            ("pre", "adamw", "completep"),
+            ("pre", "sgd", "completep"),
+            ("llama", "adamw", "depth-mup"),
+            ("bert", "adamw", "su-adam"),
+            ("gpt2", "adamw", "depth-mup"),
+            ("falling", "adamw", "nothing"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "optimizer", "remedy"), CASES)
+def test_the_code_moves_the_user_s_own_model_as_promised(name: str, optimizer: str, remedy: str) -> None:
+    advice = asked(name, optimizer)
+    chosen = advice.named(remedy)
+    names = pasted(advice.code(chosen))
+    few, many = [], []
+    for seed in range(SEEDS):
+        tuned, deep = made(name, FEW, seed), made(name, MANY, 1000 + seed)
+        rows = {one: row[0] for one, (_, row) in names["rows_of"](deep).items()}
+        first = {one: rows[one] for one, _ in tuned.named_parameters() if one in rows}
+        assert first.keys() == {one for one, _ in tuned.named_parameters()}
+        plain: Any = [{"params": list(tuned.parameters()), "lr": 1e-3, "eps": 1e-8}]
+        if optimizer == "muon+adamw":
+            matrices = [
+                p for n, p in tuned.named_parameters() if p.ndim == 2 and rows[n].split(", ")[0] in BRANCH_ROLES
+            ]
+            others = [p for p in tuned.parameters() if not any(p is matrix for matrix in matrices)]
+            plain = [{"params": matrices, "lr": 1e-3}], [{"params": others, "lr": 1e-3}]
+        elif optimizer == "sgd":
+            del plain[0]["eps"]
+        few.append(moved(tuned, plain, optimizer, first, seed))
+        names["initialise"](deep)
+        many.append(moved(deep, names["param_groups"](deep, lr=1e-3), optimizer, rows, 1000 + seed))
+    tried = 0
+    for role in chosen.matters:
+        if role in few[0] and role in BRANCH_ROLES:
+            measured = ratio(*(estimate([run[role] for run in runs], LEVEL) for runs in (many, few)), LEVEL)
+            assert measured.low is not None and measured.high is not None
+            assert measured.low < chosen.leaves[role] < measured.high, (role, measured, chosen.leaves[role])
+            tried += 1
+    assert tried >= 2
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon+adamw", "sgd"])
+def test_apply_does_what_the_code_does(optimizer: str) -> None:
+    """The same values and the same groups; su-adam scales the values in a fused matrix, and not its queries."""
+    for name in ("post", "gpt2"):
+        advice = asked(name, optimizer)
+        for remedy in advice.remedies:
+            if remedy.name.endswith("on top"):
+                continue
+            one, other = made(name, MANY, 1), made(name, MANY, 1)
+            names = pasted(advice.code(remedy))
+            names["initialise"](one)
+            decay = {} if optimizer == "sgd" else {"weight_decay": 0.1}
+            by_code = names["param_groups"](one, lr=0.1, **decay)
+            by_call = advice.apply(other, lr=0.1, remedy=remedy.name, **decay)
+            for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=0)
+
+            def rates(groups: Any, model: nn.Module) -> dict[str, tuple[float, ...]]:
+                called = {id(parameter): name for name, parameter in model.named_parameters()}
+                every = (
+                    [(g, "muon") for g in groups[0]] + [(g, "rest") for g in groups[1]]
+                    if optimizer.startswith("muon")
+                    else [(g, "") for g in groups]
+                )
+                listed = {
+                    called[id(p)]: (place, *(g.get(key, 0.0) for key in ("lr", "eps", "weight_decay")))
+                    for g, place in every
+                    for p in g["params"]
+                }
+                assert len(listed) == sum(len(g["params"]) for g, _ in every) == len(called)
+                return listed
+
+            mine, theirs = rates(by_code, one), rates(by_call, other)
+            assert mine.keys() == theirs.keys()
+            for key, numbers in mine.items():
+                assert numbers[0] == theirs[key][0] and numbers[1:] == pytest.approx(theirs[key][1:], rel=1e-2)
+
+
+def test_a_parameter_that_was_not_read_is_refused() -> None:
+    advice = asked("pre", "adamw")
+    model = made("pre", MANY, 0)
+    model.adapter = nn.Linear(D, D)
+    names = pasted(advice.code(advice.remedies[0]))
+    for call in (lambda: advice.apply(model, lr=1.0), lambda: names["param_groups"](model, lr=1.0)):
+        with pytest.raises(ValueError, match=r"not of the model that was read: adapter.weight, adapter.bias"):
+            call()
+
+
+def test_a_law_of_the_model_s_own_is_taken_back() -> None:
+    """Its outputs fall as 1/sqrt(N): a remedy begins at the tuned model's scale, and says so."""
+    advice = asked("falling", "adamw")
+    names = pasted(advice.code(advice.named("depth-mup")))
+    scale = names["find"](names["PARAMETERS"], "stack.3.two.down.weight")[-1]
+    assert scale == pytest.approx(math.sqrt(MANY / FEW) * (MANY / FEW) ** -0.5, rel=0.02)
+    assert "init as in the model of 2 layers" in "; ".join(advice.named("depth-mup").changes)
+
+
+def test_a_trained_vector_begins_smaller_and_no_matrix_does() -> None:
+    names = pasted(asked("scaled", "adamw").code(asked("scaled", "adamw").named("depth-mup")))
+    model = made("scaled", MANY, 0)
+    names["initialise"](model)
+    assert torch.allclose(model.get_parameter("stack.0.s1"), torch.tensor(0.1 * (MANY / FEW) ** -0.5))
+    assert names["find"](names["PARAMETERS"], "stack.0.two.down.weight")[-1] == 1
+
+
+FILE = """
+from tests.depthlaw.advice.test_own import Odd
+
+def build(num_layers):
+    return Odd(num_layers)
+
+def breaks(num_layers):
+    raise RuntimeError("no")
+"""
+QUESTION = options(optimizer="adamw", from_layers=1, layers=2)
+
+
+def test_the_command_reads_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    model = f"{tmp_path / 'mine.py'}:build"
+    found = document("advise", "--model", model, *QUESTION)
+    assert found["network"]["model"] == "Odd" and "stack.*.one.into.weight" in found["remedies"][0]["code"]
+    text = told("advise", "--model", model, *QUESTION)
+    assert text.startswith("If you change nothing, one step of adamw moves Odd of 2 layers")
+    refused = depthlaw("advise", "--model", f"{tmp_path / 'mine.py'}:breaks", *QUESTION)
+    assert refused.returncode == 2 and "mine.py, line 8" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_faults_and_what_is_not_read_are_said() -> None:
+    """torch's layers start as copies: that is a fault, and the growth that is measured is not the one predicted."""
+
+    def copies(num_layers: int) -> nn.Module:
+        layer = nn.TransformerEncoderLayer(64, 4, 256, 0.0, norm_first=True, batch_first=True)
+        return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
+
+    (advice,) = of_model(copies, 2, [8], "adamw")
+    assert any("the audit finds" in warning and "copies" in warning for warning in advice.warnings)
+    assert "the audit finds" in " ".join(str(advice).split())
+
+
+def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> None:
+    (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
+    (warning,) = (one for one in advice.warnings if "mixture of experts" in one)
+    assert "router (layers.*.mlp.gate.weight)" in warning and "not in the prediction" in warning
+    names = pasted(advice.code(advice.named("learning-rate")))
+    assert names["find"](names["PARAMETERS"], "layers.1.mlp.gate.weight")[:2] == ("other", 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--model mine:build --hf gpt2", "not both"),
+        ("--model mine:build --scheme gpt2", "--scheme does not go with a model of your own"),
+        ("--model mine:build --tokens 4", "--tokens does not go with a model of your own"),
+        ("--model mine:build --width 64", "--width is of --hf"),
+        ("--hf meta-llama/Llama-2-7b-hf", "nothing is downloaded"),
+        ("--model nowhere.py:build", "there is no file nowhere.py"),
+        ("--scheme gpt2", "--width D is wanted"),
+    ],
+)
+def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:
+    assert says in refusal("advise", *more.split(), *QUESTION)

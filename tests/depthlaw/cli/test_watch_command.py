@@ -1,0 +1,124 @@
+"""``depthlaw watch``: what it prints and draws of files of runs, and what it refuses."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from depthlaw.watching.record import Run, Writer
+from tests.command import DEPTHLAW, document, refusal, told
+from tests.depthlaw.watching.runs import look, made, trained
+
+STEPS = (0, 10, 20, 40, 80)
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """fc2 of 48 layers moves three times as far as that of 12 up to step 20."""
+    monkeypatch.chdir(tmp_path)
+    one = dict.fromkeys(STEPS, 0.5)
+    made(Path("run12.jsonl"), {"fc2": one, "q": one})
+    made(Path("run48.jsonl"), {"fc2": one | dict.fromkeys((0, 10, 20), 1.5), "q": one}, num_layers=48)
+    return tmp_path
+
+
+def test_two_runs_are_a_verdict_in_a_screen(two: Path) -> None:
+    shown = told("watch", "run12.jsonl", "run48.jsonl", "--plot", "both.svg", COLUMNS="100")
+    assert "fc2 of 48 layers moved 3 times as far as that of 12 layers in steps 0 to 20, then alike." in " ".join(
+        shown.split()
+    )
+    assert [line.split()[1::2][:3] for line in shown.splitlines() if line.startswith("│ fc2")] == [["fc2", "50", "│"]]
+    assert len(shown.splitlines()) <= 24 and shown.endswith("Wrote both.svg.\n")
+    drawn = Path("both.svg").read_text(encoding="utf-8")
+    assert all(f">{text}<" in drawn for text in ("all of the step", "fc2", "q", "12 layers", "48 layers"))
+
+
+def test_one_run_is_what_its_steps_moved(two: Path) -> None:
+    shown = " ".join(told("watch", "run48.jsonl", "--plot", "one.png", COLUMNS="100").split())
+    assert "Step 80 moved the logits by 1 (root mean square): fc2 50 %, q 50 %." in shown
+    assert "Times as far as at step 0: whole 0.5, fc2 0.33, q 1." in shown
+    assert Path("one.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_document_has_the_runs_and_their_pairs(tmp_path: Path) -> None:
+    """Of real runs, whose looks are the lines of their files."""
+    paths = [trained(tmp_path / f"run{n}.jsonl", n) for n in (1, 2)]
+    found = document("watch", *paths)
+    assert [*found][1:] == ["runs", "names", "by", "alike", "roles", "has_other_probe", "verdict"]
+    for run, path in zip(found["runs"], paths, strict=True):
+        assert run["path"] == str(path)
+        assert [one["step"] for one in run["looks"]] == [0, 1, 2, 4, 8]
+        assert Run.model_validate(run) == Run.read(path)
+    whole: Any = found["roles"][0]
+    assert whole["role"] == "whole" and whole["pairs"][0]["times"] == pytest.approx(
+        found["runs"][1]["looks"][0]["whole"] / found["runs"][0]["looks"][0]["whole"]
+    )
+    assert {"share", "pairs", "parts", "text"} < whole.keys()
+    by_tokens = document("watch", *paths, "--by", "tokens")
+    assert by_tokens["by"] == "tokens" and by_tokens["roles"][0]["pairs"][1]["at"] == 64
+    assert [*document("watch", paths[0])] == ["schema_version", "runs", "verdict"]
+
+
+def damaged(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*lines[:2], lines[2][:40], *lines[3:], ""]), encoding="utf-8")
+
+
+def other_version(path: Path) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace('"version":1', '"version":2'), encoding="utf-8")
+
+
+def other_architecture(path: Path) -> None:
+    path.unlink()
+    made(path, {"fc2": {0: 1.0}, "fc3": {0: 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (damaged, "run48.jsonl, line 3: the line: Invalid JSON"),
+        (other_version, "run48.jsonl is of version 2, and this depthlaw reads version 1"),
+        (other_architecture, "run12.jsonl is of another architecture than run48.jsonl: only one has fc3, q"),
+        (Path.unlink, "run48.jsonl: No such file or directory"),
+    ],
+)
+def test_what_is_no_pair_of_runs_is_refused_in_one_line(change: Any, line: str, two: Path) -> None:
+    change(Path("run48.jsonl"))
+    for more in ((), ("--follow",)):
+        assert line in refusal("watch", "run12.jsonl", "run48.jsonl", *more)
+
+
+def test_other_refusals(two: Path) -> None:
+    assert "--follow and --json do not go together" in refusal("watch", "run12.jsonl", "--follow", "--json")
+    assert "--by is one of steps, tokens, not 'epochs'" in refusal("watch", "run12.jsonl", "--by", "epochs")
+    path = Path("none.jsonl")
+    made(path, {"fc2": {}})
+    assert "none.jsonl has no look yet" in refusal("watch", "none.jsonl")
+
+
+def test_a_run_is_followed_until_nobody_writes_it(two: Path) -> None:
+    """In a process of its own, which sees the file grow and ends when it is closed."""
+    path = Path("run.jsonl")
+    made(path, {"fc2": {}})
+    writer = Writer(path, Run.read("run12.jsonl").header.model_copy(update={"roles": {"fc2": 64}}))
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [DEPTHLAW, "watch", path, "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stderr.readline() == "depthlaw: no look yet; waiting for the first\n"
+        writer.add(look(0, {"fc2": 0.25}))
+        while not (line := process.stdout.readline()).startswith("Step"):
+            assert line
+        assert line.startswith("Step 0 moved the logits by 0.25")
+        writer.add(look(5, {"fc2": 0.5}))
+        writer.close()
+        rest = process.stdout.read()
+    assert process.returncode == 0
+    assert "Step 5 moved the logits by 0.5" in rest

@@ -1,0 +1,67 @@
+"""What each of two gloo processes does in ``test_processes``: python -m tests.depthlaw.watching.two_processes FOLDER.
+
+A small GPT is trained three times: with and without a watch over DDP, and with one over FSDP2. Each process writes its
+last weights, and what was logged, by its rank.
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import depthlaw
+from tests.depthlaw.watching.models import GPT, batch
+
+
+def trained(kind: str, folder: Path, *, is_watched: bool) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    model = GPT()
+    run = model
+    if kind == "ddp":
+        run = DistributedDataParallel(model)
+    else:
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+    optimizer = torch.optim.AdamW(run.parameters(), 1e-3)
+    torch.manual_seed(5 + dist.get_rank())
+    watch = None
+    if is_watched:
+        watch = depthlaw.watch(run, optimizer, probe=batch(99), to=folder / f"{kind}.jsonl", every=1, budget=None)
+    for step in range(3):
+        run(*batch(10 * step + dist.get_rank()))[1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if watch is not None:
+            watch.step()
+    whole = {name: p.full_tensor() if hasattr(p, "full_tensor") else p for name, p in model.named_parameters()}
+    return {name: value.detach().clone() for name, value in whole.items()}
+
+
+def main(folder: Path) -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("depthlaw").addHandler(handler)
+    rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
+    ends = {}
+    for kind in ("ddp", "fsdp"):
+        for is_watched in (True, False):
+            ends[f"{kind}, {is_watched}"] = trained(kind, folder, is_watched=is_watched)
+    torch.save(ends, folder / f"{rank}.pt")
+    (folder / f"{rank}.json").write_text(json.dumps(lines), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))
+    os._exit(0)  # threads of gloo that still want the interpreter abort one that takes its time to end
