@@ -180,7 +180,7 @@ class Claimed:
 
 def _sums_of_layer(built: Built, side: str) -> Rational:
     """Residual sums of a layer, which laws of depth count: of a single stack as many as it has. An attention and an FFN
-    side by side, which add up, are two. Where a residual connection is forgotten, it is as many as the usual layer has."""
+    side by side, which add up, are two. Where a residual connection is forgotten, they are those of the usual layer."""
     sublayers = built.sides[side]
     number = sum(1 + (sub.kind == "parallel") for sub in sublayers)
     return S(2) if len(built.sides) > 1 or built.serial else Rational(number, built.num_layers(side))
