@@ -42,7 +42,9 @@ torch.set_num_threads(1)
 from IPython.display import display
 
 from depthlaw.paper_checks.pages.drawing import canvas
-from depthlaw.paper_checks.pages.training import Record, drawings, head
+from depthlaw.paper_checks.pages.training import head
+from depthlaw.paper_checks.pages.training_figures import drawings
+from depthlaw.paper_checks.pages.training_runs import Record
 
 NAMES = ("stable-rates", "warmup", "thousand-layers")
 records = {name: Record.read(name) for name in NAMES}
@@ -123,7 +125,8 @@ right.set_yscale("log")
 plt.show()
 
 # %%
-from depthlaw.paper_checks.pages.training import leaves, within
+from depthlaw.paper_checks.pages.training import within
+from depthlaw.paper_checks.pages.training_runs import leaves
 
 for scheme, run in pair.items():
     gone = leaves(run)

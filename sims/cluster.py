@@ -10,7 +10,6 @@ the task fails with KilledWorker.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import math
@@ -30,6 +29,8 @@ from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+
+from depthlaw.sims.locks import lock
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -264,7 +265,7 @@ def one_at_a_time(name: str) -> Iterator[None]:
     """
     path = Path(tempfile.gettempdir(), f"depthlaw-{os.getuid()}-{name}.lock")
     with path.open("a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         yield
 
 

@@ -240,8 +240,21 @@ def _answer(arguments: list[str]) -> int:
 def _lacks(arguments: list[str], package: str, extra: str) -> int:
     return _refuse(
         f"`depthlaw {arguments[0]}` needs {package}, which is not installed here "
-        f"(allowed: with the extra, `pip install 'depthlaw[{extra}]'`)"
+        f"(allowed: with the extra, `pip install '{_with_extra(extra)}'`)"
     )
+
+
+def _with_extra(extra: str) -> str:
+    """What pip is told to install: from where this depthlaw was, where that is known."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        origin = json.loads(distribution("depthlaw").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    url, kind = origin.get("url"), origin.get("vcs_info", {}).get("vcs")
+    return f"depthlaw[{extra}]" + (f" @ {kind + '+' if kind else ''}{url}" if url else "")
 
 
 def _stopped() -> int:

@@ -6,6 +6,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from depthlaw.cli.options import MORE, BadInputError, option
@@ -33,6 +34,8 @@ def where(factory: str | None, hf: str | None) -> tuple[str | None, str | None]:
             f"--hf takes a model type, such as llama or gpt2, or the path of a config.json, not {hf}: nothing is "
             "downloaded, and the name of a repository says neither"
         )
+    if hf is not None and find_spec("transformers") is None:  # before torch is imported
+        raise BadInputError("--hf wants Hugging Face's transformers: pip install transformers")
     if factory is not None and factory.rpartition(":")[0].endswith(".py"):
         path = Path(factory.rpartition(":")[0])
         if not path.is_file():

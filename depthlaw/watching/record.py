@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from depthlaw.sims.locks import lock
 from depthlaw.system.files import read_all
 
 VERSION = 1
@@ -160,7 +160,7 @@ class Writer:
         self._file = self.path.open("a+b")
         try:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(self._file, waits=False)
             except OSError:
                 raise ValueError(f"{path} is being written by another process: name another file") from None
             self._begin(header)
@@ -205,7 +205,7 @@ def is_being_written(path: Path | str) -> bool:
     nobody writes."""
     with Path(path).open("rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock(file, is_shared=True, waits=False)
         except BlockingIOError:
             return True
         except OSError:  # a file system without locks

@@ -19,7 +19,6 @@ import gc
 import math
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -435,6 +434,8 @@ def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:
 
 
 def _cpu_seconds(code: str, *arguments: str) -> float:
+    import resource  # which Windows has not
+
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

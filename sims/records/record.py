@@ -11,7 +11,6 @@ A run that a crash cut off stays in the file, and reading tells of it. POSIX onl
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import math
 import os
@@ -35,6 +34,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import from_json
+
+from depthlaw.sims.locks import lock
 
 if TYPE_CHECKING:
     from typing import Self
@@ -222,7 +223,7 @@ def append(path: Path, run: Run) -> None:
     """
     line = run.model_dump_json().encode() + b"\n"
     with path.open("ab+", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        lock(file)  # until the file is closed
         size = file.seek(0, os.SEEK_END)
         if size:
             file.seek(size - 1)
@@ -254,7 +255,7 @@ def read(path: Path) -> list[Run]:
     ValueError: runs.jsonl, line 1 does not fit: ...
     """
     with path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)  # nobody is in the middle of a line
+        lock(file, is_shared=True)  # nobody is in the middle of a line
         content = file.read()
     lines = content.split(b"\n")
     if not lines[-1]:

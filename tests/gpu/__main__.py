@@ -116,14 +116,22 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("this torch sees no GPU (allowed: --device cpu --rehearsal, which tries every command)")
-    try:
-        version("depthlaw")
-    except PackageNotFoundError:
-        parser.error("depthlaw is not installed in this Python, so records cannot say which (pip install --no-deps .)")
+    for package, why in (
+        ("depthlaw", "records say which version; pip install --no-deps ."),
+        ("pytest", "of the tests"),
+    ):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            parser.error(f"{package} is not installed in this Python ({why})")
     end = time.monotonic() + 60 * asked.minutes - SPARE_S
     asked.out.mkdir(parents=True, exist_ok=True)
     told = asked.out / "steps.json"
-    seconds: dict[str, float] = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+    of = {"device": asked.device, "rehearsal": asked.rehearsal, "depthlaw": version("depthlaw")}
+    kept = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {"of": of, "seconds": {}}
+    if kept["of"] != of:
+        parser.error(f"{asked.out} has what {kept['of']} measured: name another folder with --out, or remove it")
+    seconds: dict[str, float] = kept["seconds"]
     environment = {**os.environ, "DEPTHLAW_TEST_DEVICE": asked.device}
     failed, left = [], []
     for step in STEPS:
@@ -144,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
             failed.append(f"{step.name} (exit {code})")
         else:
             seconds[step.name] = round(time.monotonic() - start, 1)
-            told.with_suffix(".new").write_text(json.dumps(seconds), encoding="utf-8")
+            told.with_suffix(".new").write_text(json.dumps({"of": of, "seconds": seconds}), encoding="utf-8")
             told.with_suffix(".new").replace(told)
     print(f"gpu: done: {', '.join(f'{name} ({s:.0f} s)' for name, s in seconds.items()) or 'nothing'}")
     if failed:

@@ -10,7 +10,10 @@ from tests.gpu import __main__ as lane
 
 def test_every_command_runs_in_a_rehearsal(tmp_path: Path) -> None:
     assert lane.main(["--device", "cpu", "--rehearsal", "--minutes", "14", "--out", str(tmp_path)]) == 0
-    assert [*json.loads((tmp_path / "steps.json").read_text(encoding="utf-8"))] == [step.name for step in lane.STEPS]
+    kept = json.loads((tmp_path / "steps.json").read_text(encoding="utf-8"))
+    assert [*kept["seconds"]] == [step.name for step in lane.STEPS]
+    with pytest.raises(SystemExit, match="2"):  # what a rehearsal measured is no measurement
+        lane.main(["--device", "cpu", "--out", str(tmp_path)])
     assert {"deep.jsonl", "bench.json", "sharded.sqlite", "thousand.sqlite", "gpu.jsonl"} <= {
         path.name for path in tmp_path.iterdir()
     }

@@ -63,8 +63,10 @@ def test_no_answer_rests_on_a_record_that_the_wheel_lacks(wheel: Path) -> None:
 
 
 def answer(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Of the wheel, not of the checkout, in a folder of a user's own; without what an extra brings."""
+    """Of the wheel, not of the checkout, in a folder of a user's own; without what an extra brings, and what Windows
+    lacks."""
     lacking = [name for names in EXTRAS.values() for name in names if name != "markdown_it"]  # rich brings that
+    lacking += ["fcntl", "termios", "pwd", "grp"]
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({lacking}))\n"
         f"import depthlaw\nassert depthlaw.__file__.startswith({str(wheel)!r}), depthlaw.__file__\n{_MAIN}"

@@ -27,6 +27,8 @@ COMMANDS = (
     ("explain", "S2-08"),
 )
 """What a user runs; the audit finds faults in the model (torch's layers start as copies), which is exit 1."""
+RIGHT = (("audit", "mymodel:Right", "--layers", "2,4"), ("audit", "--hf", "gpt2", "--layers", "2,4"))
+"""Audits that find no fault."""
 
 _MODEL = """
 from torch import nn
@@ -37,6 +39,18 @@ def build(num_layers):
     assert sims.OWN and tests.OWN and theory.OWN
     layer = nn.TransformerEncoderLayer(64, 4, 256, norm_first=True, batch_first=True)
     return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
+
+
+class Right(nn.Module):
+    def __init__(self, num_layers):
+        super().__init__()
+        layers = [nn.TransformerEncoderLayer(64, 4, 256, norm_first=True, batch_first=True) for _ in range(num_layers)]
+        self.layers, self.norm = nn.ModuleList(layers), nn.LayerNorm(64)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
 """
 
 
@@ -84,12 +98,12 @@ def _is_fine(environment: Environment, folder: Path, uv: str) -> bool:
     if before != after:
         print(f"  the wheel has changed what was there: {before}")
     is_fine, own = before == after, own_folder(folder)
-    for arguments in COMMANDS:
-        start, wanted = time.monotonic(), int(arguments[0] == "audit")
+    for arguments in (*COMMANDS, *RIGHT):
+        start, wanted = time.monotonic(), int(arguments[0] == "audit" and arguments not in RIGHT)
         result = subprocess.run(
             [python.with_name("depthlaw"), *arguments], cwd=own, capture_output=True, text=True, check=False
         )
-        print(f"  {arguments[0]}: exit {result.returncode}, {time.monotonic() - start:.1f} s", flush=True)
+        print(f"  {' '.join(arguments[:3])}: exit {result.returncode}, {time.monotonic() - start:.1f} s", flush=True)
         if result.returncode != wanted:
             is_fine = False
             print(f"  {wanted} was expected:\n{result.stderr}")

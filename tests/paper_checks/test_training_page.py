@@ -12,7 +12,9 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.stable_rates import GRID, LAYERS
 from depthlaw.paper_checks.pages import training
 from depthlaw.paper_checks.pages.drawing import svg
-from depthlaw.paper_checks.pages.training import Record, drawings, stable_rates, summary
+from depthlaw.paper_checks.pages.training import stable_rates, summary
+from depthlaw.paper_checks.pages.training_figures import drawings
+from depthlaw.paper_checks.pages.training_runs import Record
 from depthlaw.system import places
 from depthlaw.system.places import FIGURES
 from tests import made_runs

@@ -28,11 +28,12 @@ _NETWORKS = (
 # Floating point: what torch, numpy, scipy and the C library round.
 NUMBERS = (
     "tests/sims",
-    *("tests/theory/test_kernel_*.py"),
+    "tests/theory/test_kernel_*.py",
     *_NETWORKS,
     "tests/paper_checks/test_meas*.py",
     "tests/depthlaw/cli/test_train*.py",
     "tests/depthlaw/network/test_trials.py",
+    *("tests/depthlaw/auditing", "tests/depthlaw/watching", "tests/depthlaw/advice"),
 )
 # What is printed, written, drawn, sorted or found by name.
 TEXT = ("tests/house", "tests/notebooks", "tests/paper_checks/test_*.py", *(f"!{path}" for path in _NETWORKS))
