@@ -30,6 +30,7 @@ from depthlaw.auditing.beyond import (
     extrapolated,
     far_off,
     in_words,
+    learning_rates,
     left_out,
     missed_by,
     outside,
@@ -40,6 +41,7 @@ from depthlaw.auditing.building import Build, build_at, called_with, check_build
 from depthlaw.auditing.compare import compare
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
+from depthlaw.auditing.fixes import Code
 from depthlaw.auditing.inputs import Inputs, guess
 from depthlaw.auditing.look import Built, look
 from depthlaw.auditing.models import Depth
@@ -52,6 +54,9 @@ from depthlaw.theory.schemes import SCHEMES
 
 _WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
+
+_OF_DEPTH = ("residual-weight", "branch-weight", "init-law", "init-constant")
+"""Kinds of faults that a claim's learning rates go with."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -163,7 +168,12 @@ def audit(
         remarks += missing
     if beyond and claimed is not None:
         remarks += worse(claimed.name, optimizer, beyond)
-    told = (with_effect(fault, depths, rows, beyond, missed, name) for fault in findings.faults)
+    rates = learning_rates(claimed, depths) if findings.faults else ()
+    told = [with_effect(fault, depths, rows, beyond, missed, name, bool(rates)) for fault in findings.faults]
+    of_law = next((fault for fault in told if fault.kind in _OF_DEPTH), None)
+    if rates and of_law is not None:  # what is promised of all faults together is said once
+        also = tuple(Code(line) for line in rates)
+        told[told.index(of_law)] = replace(of_law, program=(*of_law.program, *also))
     findings = replace(findings, faults=tuple(told))
     return Audit(
         optimizer=optimizer,

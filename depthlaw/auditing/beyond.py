@@ -12,7 +12,8 @@ from scipy.stats import t as student_t
 
 from depthlaw.auditing.compare import NOT_INDEPENDENT, Findings
 from depthlaw.auditing.expected import Claimed
-from depthlaw.auditing.faults import Effect, Fault, times
+from depthlaw.auditing.faults import Effect, Fault, listed, times
+from depthlaw.auditing.laws import power_of
 from depthlaw.auditing.look import Built, Sublayer
 from depthlaw.auditing.models import Depth
 from depthlaw.auditing.updates import as_config, of_few_tokens, predicted, task_of
@@ -276,6 +277,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
         "the parts that other remarks say were not read": bool(built.unread),
         "long skips": bool(built.long_skips),
         "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),
+        "that FFNs are not all of one width": len({w.shape for w in built.weights if w.role == "fc1"}) > 1,
         "an activation that it does not know": any(sub.kind == "ffn" and not sub.activation for sub in built.sublayers),
     }
     out = [text for text, is_there in known.items() if is_there]
@@ -303,8 +305,10 @@ def with_effect(
     far: Mapping[int, Mapping[str, Mapping[str, float]]],
     missed: Mapping[str, tuple[float, float]],
     name: str | None,
+    has_rates: bool = False,
 ) -> Fault:
-    """The fault with its effect on the update, measured and predicted. missed: as ``missed_by`` tells it."""
+    """The fault with its effect on the update, measured and predicted. has_rates: whether what is asked for has
+    learning rates of its own. missed: as ``missed_by`` tells it."""
     known = set[str]().union(*depths[-1].updates)
     role = next((key for key in (f"{fault.side}/{fault.role}", fault.role) if key in known), None) or "update"
     side, _, name_of_role = role.rpartition("/")
@@ -313,6 +317,7 @@ def with_effect(
         name=name,
         start=depths[0].asked,
         end=depths[-1].asked,
+        has_rates=has_rates,
     )
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
@@ -327,6 +332,31 @@ def with_effect(
         ratio = {number: of for number, own in ways.items() if (of := own["ratio"].get(role)) is not None}
         effect = replace(effect, as_it_is=as_it_is, mended=mended, ratio=ratio, missed=missed.get(role))
     return replace(fault, effect=effect)
+
+
+def learning_rates(claimed: Claimed | None, depths: Sequence[Depth]) -> tuple[str, ...]:
+    """What a claim multiplies the learning rates of roles by, each kind as a comment of Python: a prediction of what is
+    asked for has them. None where all rates are as they are."""
+    if claimed is None:
+        return ()
+    by_role: dict[str, dict[int, float]] = {}
+    for depth in depths:
+        asked = claimed.config(depth.built, depth.counts)
+        for sub in (*asked.encoder, *asked.decoder):
+            for role in asked.roles(sub.kind):
+                by_role.setdefault(role, {})[max(depth.counts.values())] = sub.lr_multipliers.get(role, 1.0)
+    groups: dict[tuple[tuple[int, float], ...], list[str]] = {}
+    for role, rates in by_role.items():
+        if any(rate != 1 for rate in rates.values()):
+            groups.setdefault(tuple(rates.items()), []).append(role)
+    lines = []
+    for rates, roles in groups.items():
+        last, rate = rates[-1]
+        power = power_of(dict(rates))
+        law = f"{rate * last**-power:.4g} * num_layers**{power:.3g}" if power else f"{rate:.4g}"
+        at = f", {rate:.4g} at {last} layers" if power else ""
+        lines.append(f"# and in the optimizer, the learning rate of {listed(roles)} times {law}{at}")
+    return tuple(lines)
 
 
 _WAYS = ("as_it_is", "as_it_should_be")

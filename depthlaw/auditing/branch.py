@@ -120,6 +120,11 @@ class Branch:
     def _made_of(self) -> str:
         """What stands in the place of an attention or an FFN, in words."""
         names = [self.flow.matrices[node] for node in self.outs]
+        if not names and any(len(self._data(node)) > 1 for node in self._products(self.head)):
+            return (
+                "what writes to the stream is a product of two values that are both made of data, as where one einsum "
+                "multiplies experts by their router's weights, too (write it as two)"
+            )
         if not names:
             operations = [node for node in self.flow.sorted(self.inside) if not passes_on(node)]
             last = kind_of(operations[-1]).removesuffix("Backward0").removesuffix("Backward") if operations else "none"

@@ -180,10 +180,10 @@ class Claimed:
 
 def _sums_of_layer(built: Built, side: str) -> Rational:
     """Residual sums of a layer, which laws of depth count: of a single stack as many as it has. An attention and an FFN
-    side by side, which add up, are two; so are those of layers that have not all the same number, on the average."""
+    side by side, which add up, are two. Where a residual connection is forgotten, they are those of the usual layer."""
     sublayers = built.sides[side]
     number = sum(1 + (sub.kind == "parallel") for sub in sublayers)
-    return S(2) if len(built.sides) > 1 else Rational(number, built.num_layers(side))
+    return S(2) if len(built.sides) > 1 or built.serial else Rational(number, built.num_layers(side))
 
 
 def _as_built(wanted: tuple[SublayerConfig, ...], built: Built, num_layers: int) -> tuple[SublayerConfig, ...]:

@@ -59,7 +59,7 @@ class Effect:
     of: what moves, in words. name: of the claim. start, end: the fewest layers and the most that were built. measured:
     at the most. independent: of a fault by which layers are no draws of their own, what layers that are would come to,
     as predicted, None where that is not known. as_it_is, mended, ratio: predicted, by layers. missed: where prediction
-    and measurement at the most layers differ, the two.
+    and measurement at the most layers differ, the two. has_rates: whether mended has other learning rates, too.
     """
 
     of: str
@@ -72,6 +72,7 @@ class Effect:
     mended: Mapping[int, float] = field(default_factory=dict)
     ratio: Mapping[int, float] = field(default_factory=dict)
     missed: tuple[float, float] | None = None
+    has_rates: bool = False
 
     @property
     def adds_up(self) -> bool | None:
@@ -105,7 +106,8 @@ class Effect:
             return
         reached = [f"{times(factor)} at {number:,}" for number, factor in self.as_it_is.items()]
         yield f"{' and '.join(reached)}, predicted"
-        yield f"with every fault mended, as {self.name} is, {' and '.join(map(times, self.mended.values()))}"
+        also = " and its learning rates" if self.has_rates else ""
+        yield f"with every fault mended, as {self.name} is{also}, {' and '.join(map(times, self.mended.values()))}"
         ratios = self.ratio
         if self.is_off and len(ratios) > 1 and max(ratios.values()) < (1 + ALIKE) * min(ratios.values()):
             yield f"in size it is {times(ratios[max(ratios)])} what it should be, at any depth"

@@ -33,7 +33,9 @@ class Point:
 
     num_layers: N of its side. layer: from 1. std: of its n entries. asked: what is asked for: a standard deviation, or
     a gain where only gains are. name: of the parameter. bases: what the standard deviation would be at gain 1 by usual
-    initialisations of a matrix of that shape. rows: how its entries are picked from the parameter, as Python.
+    initialisations of a matrix of that shape. rows: how its entries are picked from the parameter, as Python. by_shape:
+    of matrices whose shapes differ from layer to layer, what its own makes of the standard deviation, which is told as
+    that of the middle shape.
     """
 
     num_layers: int
@@ -44,6 +46,7 @@ class Point:
     name: str
     bases: tuple[float, ...] = ()
     rows: str | None = ""
+    by_shape: float = 1.0
 
     @property
     def error(self) -> float:
@@ -173,6 +176,26 @@ def law_of(points: Sequence[Point]) -> Law:
     odd = odd_points(points, is_few=True)
     rest = fit([point for point in points if point not in odd], lambda point: point.std) if odd else law
     return rest if rest.misfit > UNLIKELY else law
+
+
+def of_one_shape(points: Sequence[Point]) -> list[Point]:
+    """Standard deviations of matrices of different shapes as those of the middle shape, where each has that of its own
+    by one of the usual initialisations, times a law of depth; else as they are."""
+    bases = sorted({point.bases for point in points})
+    if len(bases) < 2 or not all(point.std > 0 and point.asked > 0 for point in points):
+        return list(points)
+    middle = bases[len(bases) // 2]
+    tried = [list(points)]
+    for number in range(len(middle)):
+        ratios = [point.bases[number] / middle[number] for point in points]
+        if max(ratios) > (1 + SMALL) * min(ratios):
+            tried.append(
+                [
+                    replace(point, std=point.std / ratio, bases=middle, by_shape=ratio)
+                    for point, ratio in zip(points, ratios, strict=True)
+                ]
+            )
+    return next((own for own in tried if fit(own, lambda p: p.std / p.asked).misfit > UNLIKELY), tried[0])
 
 
 def by_number(points: Iterable[Point]) -> dict[int, list[Point]]:

@@ -372,6 +372,14 @@ class _Look:
             if stretch is not None:
                 sublayers.append(self._sublayer(side, len(sublayers) + 1, stretch))
                 gap = []
+        stem = _num_in_front(sublayers)
+        if stem and num_norms_behind[stem - 1]:
+            self.starts_normed.add(side)
+        for sub in sublayers[:stem]:
+            names = ", ".join(dict.fromkeys(pattern_of(weight.name) for weight in sub.weights))
+            self.unread.append(f"{side}: what {names} adds to the stream stands in front of the layers, and is none")
+        sublayers = [replace(sub, index=sub.index - stem) for sub in sublayers[stem:]]
+        num_norms_behind, factors = num_norms_behind[stem:], factors[stem:]
         placed, is_final = _with_post(_with_layers(_with_factors(sublayers, factors)), num_norms_behind)
         return [*map(self._with_growth, placed, [*placed[1:], None])], is_final
 
@@ -483,6 +491,17 @@ class _Look:
 
 
 # ---------------------------------------------------------------- sublayers of one side, together
+
+
+def _num_in_front(sublayers: Sequence[Sublayer]) -> int:
+    """Sublayers before the layers, such as a convolution of positions: of no kind that comes again, and no part of the
+    stack that the others are in."""
+    known = [sub for sub in sublayers if sub.kind != "other"]
+    stacks = {block[0] for sub in known for w in sub.weights if (block := block_of(w.name))}
+    first = list(takewhile(lambda sub: sub.kind == "other", sublayers))
+    again = sum(sub.kind == "other" for sub in sublayers) > len(first)
+    inside = {block[0] for sub in first for w in sub.weights if (block := block_of(w.name))}
+    return 0 if not known or again or inside & stacks else len(first)
 
 
 def _numbered(weights: Sequence[Weight]) -> Iterator[Weight]:

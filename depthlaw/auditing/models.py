@@ -12,7 +12,7 @@ from typing import NamedTuple
 from depthlaw.auditing.expected import Claimed, Pair, pairs
 from depthlaw.auditing.faults import distinct
 from depthlaw.auditing.fixes import Initialise
-from depthlaw.auditing.laws import CLEAR, SMALL, SURE, UNLIKELY, Law, Point, fit, law_of, mean, mean_ratio
+from depthlaw.auditing.laws import CLEAR, SMALL, SURE, UNLIKELY, Law, Point, fit, law_of, mean, mean_ratio, of_one_shape
 from depthlaw.auditing.look import Built, Sublayer, Weight
 from depthlaw.sims.model import ModelConfig, SublayerConfig
 
@@ -67,7 +67,7 @@ class Models:
 
     @cached_property
     def points(self) -> dict[Key, list[Point]]:
-        """The standard deviations of matrices, by side and role, over all depths."""
+        """The standard deviations of matrices, by side and role, over all depths; of other shapes as of one."""
         found: dict[Key, list[Point]] = {}
         for depth, own in self._asked_of():
             for sub, asked in own:
@@ -77,7 +77,7 @@ class Models:
                         found.setdefault(key, []).extend(
                             _point(weight, depth.counts[sub.side], sub.layer, wanted) for weight in weights
                         )
-        return found
+        return {key: of_one_shape(points) for key, points in found.items()}
 
     def _asked_of(self) -> Iterator[tuple[Depth, Iterable[tuple[Sublayer, Callable[[str], float | None]]]]]:
         """Of each sublayer, what is asked for of a role's standard deviation: 1 where nothing is claimed."""
@@ -156,9 +156,11 @@ class Beside(Models):
 
     @property
     def call(self) -> str:
-        """The call that gives all matrices the scale of the claim."""
+        """The call that gives all matrices the scale of the claim; ``inputs`` is the function of ``--input``, where the
+        module is called with something that is not guessed."""
         word = "recipe" if self.is_absolute else "scheme"
-        return f'depthlaw.initialise(model, {word}="{self.name}", optimizer="{self.claimed.optimizer}")'
+        inputs = ", inputs=inputs" if self.last.built.inputs.kind == "yours" else ""
+        return f'depthlaw.initialise(model, {word}="{self.name}", optimizer="{self.claimed.optimizer}"{inputs})'
 
     def _asked_of(self) -> Iterator[tuple[Depth, Iterable[tuple[Sublayer, Callable[[str], float | None]]]]]:
         """Beside a recipe a standard deviation, beside a scheme a gain; None of roles that the claim has not."""

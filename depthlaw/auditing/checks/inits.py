@@ -109,12 +109,16 @@ class _Role:
         scale = 1.0 if beside.is_absolute else beside.scales[self.key]
         last = points[-1].num_layers
         depth = next(depth for depth in beside.depths if depth.counts[side] == last)
-        is_all = len({p.layer for p in points if p.num_layers == last}) == last
+        is_all = all(p.by_shape == 1 for p in points) and len({p.layer for p in points if p.num_layers == last}) == last
         formula = times(float(f"{scale:.4g}"), beside.law("std", depth, side, role)) if is_all else None
         drawn = [
             Assign(
                 NORMAL,
-                tuple(Entry(p.name, p.rows, p.layer, f"{p.asked * scale:.4g}") for p in own if p.rows is not None),
+                tuple(
+                    Entry(p.name, p.rows, p.layer, f"{p.asked * scale * p.by_shape:.4g}")
+                    for p in own
+                    if p.rows is not None
+                ),
                 formula,
                 beside.called(side),
                 number,
@@ -238,15 +242,17 @@ def _whose(role: _Role) -> str | None:
         return None
     for words, there in beside.elsewhere(side):
         off: list[float] = []
+        is_own = True  # what is asked for here, too
         for depth, sublayers in zip(beside.depths, there, strict=True):
             own = [point for point in role.points if point.num_layers == depth.counts[side]]
             names = {name, name.removeprefix("cross_")}
             gains = {gain for sub in sublayers for of, gain in sub.gains.items() if of in names}
             if len(gains) != 1 or not own:
                 break
+            is_own &= all(is_near(p.asked, gain, SMALL) for p in own for gain in gains)
             middle = mean([(math.log(p.std / p.bases[beside.usual] / gain), p) for p in own for gain in gains])
             off.append(abs(middle) / max(scatter(sum(point.entries for point in own)), _SMALL_CONSTANT))
-        if len(off) == len(beside.depths) and max(off) < 1:
+        if len(off) == len(beside.depths) and max(off) < 1 and not is_own:
             return words
     return None
 

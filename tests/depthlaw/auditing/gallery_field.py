@@ -12,15 +12,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.depthlaw.auditing.gallery import GPT_2, OUTPUTS, Planted, Twin, but_layer_2, flat, gpt_2, reset
+from tests.depthlaw.auditing.gallery import GPT_2, OUTPUTS, VASWANI, Planted, Twin, but_layer_2, flat, gpt_2, reset
 from tests.depthlaw.auditing.transformer import (
     PRE,
     At,
     Build,
     LanguageModel,
     Law,
+    Matrix,
     Shape,
     Sublayer,
+    everywhere,
     start,
     transformer,
     xavier,
@@ -293,9 +295,94 @@ _CONDITIONS = (
 )
 
 
+# ---------------------------------------------------------------- widths that differ from layer to layer
+
+
+def growing(at: At) -> int:
+    """From a layer of half the stream's width to one of four times that, as OpenELM has its FFNs."""
+    return 8 * round(2 + 14 * (at.layer - 1) / max(at.num_layers - 1, 1))
+
+
+PYRAMID = replace(GPT_2, ffn_widths=growing, is_fused=False, has_bias=False)
+
+
+def by_fan_in(matrix: Matrix) -> float:
+    return 1.0 if matrix.role == "embedding" else matrix.weight.shape[-1] ** -0.5
+
+
+def by_fan_in_and_depth(matrix: Matrix) -> float:
+    return by_fan_in(matrix) * ((2 * matrix.place.num_layers) ** -0.5 if matrix.role in OUTPUTS else 1)
+
+
+pyramid = Twin(name="a pyramid", build=transformer(PYRAMID, by_fan_in), scheme="pre-ln")
+pyramid_by_depth = Twin(name="a pyramid by depth", build=transformer(PYRAMID, by_fan_in_and_depth), scheme="gpt2")
+
+_WIDTHS = (
+    Planted(
+        name="pyramid-without-the-rule",
+        says="FFNs are wider from layer to layer, each matrix at its own fan-in, and the depth rule is forgotten.",
+        twin=pyramid_by_depth,
+        build=transformer(PYRAMID, by_fan_in),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="pyramid-by-depth",
+        says="FFNs are wider from layer to layer, and outputs have a depth rule that plain pre-LN has not.",
+        twin=pyramid,
+        build=transformer(PYRAMID, by_fan_in_and_depth),
+        kind="init-law",
+        roles=OUTPUTS,
+    ),
+)
+
+
+# ---------------------------------------------------------------- what stands in front of the layers
+
+
+class Front(nn.Module):
+    """Positions by a convolution over the stream, added to it and normalised, as in wav2vec 2.0."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.positions = nn.Conv1d(width, width, 5, padding=2, groups=2)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + F.gelu(self.positions(x.transpose(1, 2)).transpose(1, 2)))
+
+
+def with_front(model: Any) -> None:
+    model.stack.embedding_norm = Front(32)
+
+
+def with_normed_front(model: Any) -> None:
+    """Its weights a direction and a size."""
+    with_front(model)
+    nn.utils.parametrizations.weight_norm(model.stack.embedding_norm.positions, dim=2)
+
+
+front = Twin(name="post-ln behind positions", build=transformer(VASWANI, xavier, with_front), scheme="post-ln")
+_FRONTS = (
+    Twin(name="post-ln behind normed", build=transformer(VASWANI, xavier, with_normed_front), scheme="post-ln"),
+    Twin(name="pre-ln behind positions", build=transformer(Shape(), xavier, with_front), scheme="pre-ln"),
+)
+
+_FRONT = (
+    Planted(
+        name="front-without-a-norm",
+        says="Positions are a convolution in front of the layers, and the second layer's FFN has no norm.",
+        twin=front,
+        build=transformer(replace(VASWANI, norms=but_layer_2(everywhere("post"), "post")), xavier, with_front),
+        kind="norms",
+        roles=("post",),
+    ),
+)
+
+
 # ---------------------------------------------------------------- all of it
 
-PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS)
-TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_MODULATED)}
-RENAMED = ("functions-reset", "two-sums-of-three", "dit-without-a-norm")
+PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS, *_WIDTHS, *_FRONT)
+TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_MODULATED, *_FRONTS)}
+RENAMED = ("functions-reset", "two-sums-of-three", "dit-without-a-norm", "pyramid-without-the-rule")
 """Those that are looked for under other names besides."""

@@ -1409,7 +1409,7 @@ def _leave_early(block: Any) -> None:
 def _convolve(block: Any) -> None:
     """As a hybrid, which attends in each third layer alone."""
     if block.ffn.at.layer % 3:
-        block.attention.branch = FeedForward(LLAMA, frozenset())
+        block.attention.branch = FeedForward(LLAMA, block.ffn.at, frozenset())
 
 
 def _another_epsilon(block: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -20,12 +21,13 @@ PLANTED = {planted.name: planted for planted in (*gallery.PLANTED, *gallery_fiel
 _COUNTS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 
-def mended(build: Build, faults: list[Fault]) -> Build:
+def mended(planted: Planted, faults: list[Fault]) -> Build:
     """The builder with the fixes of all faults that are code behind it."""
 
     def build_mended(num_layers: int) -> nn.Module:
-        model = build(num_layers)
-        names = {"torch": torch, "nn": nn, "math": math, "depthlaw": depthlaw, "model": model}
+        model = planted.build(num_layers)
+        names: dict[str, Any] = {"torch": torch, "nn": nn, "math": math, "depthlaw": depthlaw, "model": model}
+        names["inputs"] = planted.twin.inputs
         for fault in faults:
             exec(fault.fix, names | dict.fromkeys(_COUNTS, num_layers))
         return model
@@ -53,8 +55,23 @@ def test_a_fix_that_is_code_leaves_no_fault(name: str) -> None:
     if not code:
         assert all(fault.fix for fault in faults)  # what is to be changed is said
         return
-    left = audited(planted, mended(planted.build, code)).faults
+    left = audited(planted, mended(planted, code)).faults
     gone = {(fault.kind, role) for fault in code for role in fault.roles or ("",)}
     assert not [fault.what for fault in left if any((fault.kind, of) in gone for of in fault.roles or ("",))]
     if len(code) == len(faults):
         assert not [fault.what for fault in left]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two-sums-of-three", "hf-gpt2-c-proj", "functions-reset"])
+def test_the_update_that_is_promised_is_measured_behind_the_fix(name: str) -> None:
+    """At four times the depth: as near as the width of the models lets a prediction be to what is measured."""
+    planted, (first, last) = PLANTED[name], (2, 8)
+    claim = {"scheme": planted.twin.scheme, "recipe": planted.twin.recipe}
+    answer = audit(planted.build, (first, 4), **claim, far=(last,))
+    promised = answer.far[last]["as_it_should_be"]["update"]
+    behind = audit(mended(planted, answer.faults), (first, last), **claim)
+    assert not behind.faults
+    fitted = behind.exponent("update")
+    assert fitted is not None and fitted.measured is not None
+    assert fitted.measured.low <= math.log(promised) / math.log(last / first) <= fitted.measured.high

@@ -52,13 +52,14 @@ class Shape:
 
     norms: places, of pre, q, k, inner, branch and post. trained: None, "scalar" or "vector", where the branch weight is
     a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes. linear: makes a
-    matrix with a bias. kinds: of the sublayers of a layer, where these are not the usual ones. attend: is called with
-    queries, keys and values, and ``is_causal`` and ``scale``.
+    matrix with a bias. ffn_widths: where FFNs are not all as wide. kinds: of the sublayers of a layer, where these are
+    not the usual ones. attend: is called with queries, keys and values, and ``is_causal`` and ``scale``.
     """
 
     arch: str = "decoder"
     d_model: int = 32
     ffn_width: int = 128
+    ffn_widths: Callable[[At], int] | None = None
     norms: Callable[[At], frozenset[str]] = PRE
     norm: Callable[..., nn.Module] = nn.LayerNorm
     eps: float = 1e-5
@@ -124,13 +125,14 @@ def _rotated(x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: Shape, norms: frozenset[str]) -> None:
+    def __init__(self, shape: Shape, at: At, norms: frozenset[str]) -> None:
         super().__init__()
+        width = shape.ffn_width if shape.ffn_widths is None else shape.ffn_widths(at)
         self.activation = shape.activation
-        self.gate_proj = shape.linear(shape.d_model, shape.ffn_width, shape.has_bias) if shape.is_gated else None
-        self.up_proj = shape.linear(shape.d_model, shape.ffn_width, shape.has_bias)
-        self.inner_norm = shape.norm(shape.ffn_width, eps=shape.eps) if "inner" in norms else nn.Identity()
-        self.down_proj = shape.linear(shape.ffn_width, shape.d_model, shape.has_bias)
+        self.gate_proj = shape.linear(shape.d_model, width, shape.has_bias) if shape.is_gated else None
+        self.up_proj = shape.linear(shape.d_model, width, shape.has_bias)
+        self.inner_norm = shape.norm(width, eps=shape.eps) if "inner" in norms else nn.Identity()
+        self.down_proj = shape.linear(width, shape.d_model, shape.has_bias)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         up = self.up_proj(x)
@@ -150,7 +152,7 @@ class Sublayer(nn.Module):
         super().__init__()
         norms = shape.norms(at)
         self.at, self.places = at, norms
-        self.branch = FeedForward(shape, norms) if at.kind == "ffn" else Attention(shape, at, norms)
+        self.branch = FeedForward(shape, at, norms) if at.kind == "ffn" else Attention(shape, at, norms)
         for place in ("pre", "branch", "post"):
             self.add_module(f"{place}_norm", shape.norm(shape.d_model, eps=shape.eps) if place in norms else None)
         self.residual_weight, self.input_scale = shape.residual_weight(at), shape.input_scale(at)
