@@ -76,13 +76,13 @@ class AttentionFunction(_Function):
 
 
 class NormOfFunction(nn.LayerNorm):
-    def forward(self, x: Tensor) -> Tensor:
-        return NormFunction.of(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return NormFunction.of(input, self.weight, self.bias)
 
 
 class LinearOfFunction(nn.Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        return LinearFunction.of(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return LinearFunction.of(input, self.weight, self.bias)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float | None) -> Tensor:
@@ -222,7 +222,7 @@ class Diffusion(LanguageModel):
         self.classes = nn.Embedding(10, shape.d_model)
         self.times = nn.Sequential(nn.Linear(1, shape.d_model), nn.SiLU(), nn.Linear(shape.d_model, shape.d_model))
 
-    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, condition = self.patches(x), self.classes(y) + self.times(t[:, None])
         for block in self.stack.blocks:
             for sublayer in block.children():

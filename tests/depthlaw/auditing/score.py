@@ -20,8 +20,8 @@ RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
 
 def faults_of(build: Build, twin: Twin) -> Sequence[Fault]:
     """What the audit says of a builder, by the claim of a twin and of each role by itself."""
-    claim = {"scheme": twin.scheme, "recipe": twin.recipe}
-    return audit(build, twin.layers, **claim, inputs=twin.inputs, measures=False).findings.faults
+    told = audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, inputs=twin.inputs, measures=False)
+    return told.findings.faults
 
 
 def missed(planted: Planted, *, is_renamed: bool = False) -> str:

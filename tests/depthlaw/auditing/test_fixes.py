@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,11 +68,13 @@ def test_a_fix_that_is_code_leaves_no_fault(name: str) -> None:
 def test_the_update_that_is_promised_is_measured_behind_the_fix(name: str) -> None:
     """At four times the depth: as near as the width of the models lets a prediction be to what is measured."""
     planted, (first, last) = PLANTED[name], (2, 8)
-    claim = {"scheme": planted.twin.scheme, "recipe": planted.twin.recipe}
-    answer = audit(planted.build, (first, 4), **claim, far=(last,))
+    told = partial(audit, scheme=planted.twin.scheme, recipe=planted.twin.recipe)
+    answer = told(planted.build, (first, 4), far=(last,))
     promised = answer.far[last]["as_it_should_be"]["update"]
-    behind = audit(mended(planted, answer.faults), (first, last), **claim)
+    behind = told(mended(planted, answer.faults), (first, last))
     assert not behind.faults
     fitted = behind.exponent("update")
     assert fitted is not None and fitted.measured is not None
-    assert fitted.measured.low <= math.log(promised) / math.log(last / first) <= fitted.measured.high
+    low, high = fitted.measured.low, fitted.measured.high
+    assert low is not None and high is not None
+    assert low <= math.log(promised) / math.log(last / first) <= high

@@ -300,7 +300,7 @@ def matrices(model: Any) -> Iterator[Matrix]:
 
 def _of_branch(branch: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(branch, FeedForward):
-        names: Mapping[str, nn.Linear | None] = (
+        names: Mapping[str, Any] = (
             {"fc1": branch.up_proj, "fc2": branch.down_proj}
             if branch.gate_proj is None
             else {"fc1": branch.gate_proj, "fc3": branch.up_proj, "fc2": branch.down_proj}
