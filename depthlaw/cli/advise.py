@@ -74,6 +74,8 @@ def run(
     """
     if code is not None and as_json:
         raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
+    if stack.sublayers is not None:
+        raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
     if transformer.layers is None:
         raise BadInputError("--layers N is wanted: the number of layers that the model is to have, or several: 24,48")
     if code is not None and len(transformer.layers) > 1:
@@ -144,8 +146,6 @@ def _asked(
     stack: Stack, transformer: Transformer, width: int, from_layers: int, from_decoder_layers: int | None
 ) -> Sequence[Any]:
     """The tuned network and those of other depths."""
-    if stack.sublayers is not None:
-        raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
     assert transformer.layers is not None
     layers = [from_layers, *transformer.layers]
     decoder_layers = None

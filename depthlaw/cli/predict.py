@@ -98,11 +98,12 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
 
 def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
-    from depthlaw.network.predicting import ANY_WIDTH, EFFORT
-
     has_wide_heads = transformer.num_heads is None
     if not has_wide_heads and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
+
+    from depthlaw.network import ANY_WIDTH, EFFORT
+
     asked = [
         replace(network, has_wide_heads=has_wide_heads)
         for network in networks(stack, transformer, width or ANY_WIDTH, MOST_WALKED, MOST_TOKENS)

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from depthlaw.network import ANY_WIDTH, EFFORT
 from depthlaw.network.network import Network, sublayers_of
 from depthlaw.theory.schemes import Scheme
 from depthlaw.theory.schemes import scheme as scheme_named
 
 if TYPE_CHECKING:
     from depthlaw.theory.meanfield.setting import Prediction
-
-EFFORT = {"logit": 1 / 4, "ce": 1 / 16}
-"""How many quasi-random points are enough where nobody asks for more, in units of what is usual. The error of a
-cross-entropy is that of its labels, and more points do not lessen it."""
-ANY_WIDTH = 64
-"""Of a network without a width: only ratios to it are read."""
 
 
 def predict(

@@ -63,7 +63,7 @@ LAYER_MUTANTS = {
     "sims/imports_theory.py": "def late():\n    import depthlaw.theory",
     "sims/imports_checks.py": "import depthlaw.paper_checks",
     "depthlaw/network/imports_advice.py": "import depthlaw.advice",
-    "depthlaw/advice/imports_auditing.py": "import depthlaw.auditing",
+    "depthlaw/auditing/imports_advice.py": "import depthlaw.advice",
     "depthlaw/auditing/imports_checks.py": "def late():\n    import depthlaw.paper_checks",
     "paper_checks/routes/imports_papers.py": "import depthlaw.paper_checks.papers",
     "paper_checks/claims/imports_routes.py": "def late():\n    import depthlaw.paper_checks.routes",

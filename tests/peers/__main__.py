@@ -80,7 +80,7 @@ def _clients_pass() -> bool:
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return False
-    tests = "tests/depthlaw/watching/test_clients.py"
+    tests = "tests/peers/watch_clients.py"
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"{CLIENTS}: {answer.stdout.strip().splitlines()[-1] if answer.stdout else answer.stderr}", flush=True)

@@ -119,8 +119,6 @@ def test_a_rule_that_starts_as_the_identity_says_so() -> None:
     assert "1/(4*M**2) = 0.000109 of the stream" in identity
     assert "(su-pre-adam) with relu and layernorm, under adamw" in training
     assert "No run in TRAINING.md" in answer("sub", "adam", "encoder", 4)["start"][-1]
-    (only,) = answer("post", "sgd", "decoder", 4)["start"]
-    assert "(su-sgd) with relu and layernorm, under adam, lamb, sgd" in only
 
 
 def test_trained_schemes_are_those_of_the_experiments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
