@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from importlib import import_module
 from typing import IO, Any
 
 try:
@@ -11,8 +12,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-_FAR = 2**62
-"""On Windows a lock is of bytes, which others then cannot read: so of one far behind the end."""
+_FAR = 2**31 - 2
+"""On Windows a lock is of bytes, which others then cannot read: so of the last that its call can name."""
 _PAUSE_S = 0.05
 
 
@@ -25,14 +26,13 @@ def lock(file: IO[Any], *, is_shared: bool = False, waits: bool = True) -> None:
     if fcntl is not None:
         fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
         return
-    import msvcrt
-
+    windows: Any = import_module("msvcrt")  # of which no type checker on another system knows
     number = file.fileno()
     while True:
         place = os.lseek(number, 0, os.SEEK_CUR)
+        os.lseek(number, _FAR, os.SEEK_SET)
         try:
-            os.lseek(number, _FAR, os.SEEK_SET)
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            windows.locking(number, windows.LK_NBLCK, 1)
             return
         except OSError:
             if not waits:

@@ -76,7 +76,7 @@ STEPS = (
     ),
     Step(
         name="thousand",
-        what="a Transformer of 1,000 layers of attention and FFN, trained (a second a step)",
+        what="a Transformer of 1,000 layers of attention and FFN, trained",
         command=f"{_TRAIN} --device {{device}} --workers 1 --checkpoint-every {{every}} "
         "--store {out}/thousand.sqlite",
         full={"schemes": "deepnorm", "layers": "1000", "rate": "1e-3", "steps": "60", "every": "20"},

@@ -41,14 +41,15 @@ class _Function(torch.autograd.Function):
         return cls.apply(*given)
 
     @classmethod
-    def forward(cls, ctx: Any, *given: Any) -> Tensor:  # type: ignore[override]
+    def forward(cls, ctx: Any, *given: Any) -> Tensor:  # type: ignore[override] - torch calls it on the class, too
         with torch.enable_grad():
             ctx.given = [own.detach().requires_grad_() if isinstance(own, Tensor) else own for own in given]
             ctx.answer = cls.run(*ctx.given)
         return ctx.answer.detach()
 
     @staticmethod
-    def backward(ctx: Any, vector: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (vector,) = grad_outputs
         wanted = [own for own in ctx.given if isinstance(own, Tensor)]
         answers = iter(torch.autograd.grad(ctx.answer, wanted, vector, retain_graph=True))
         return tuple(next(answers) if isinstance(own, Tensor) else None for own in ctx.given)

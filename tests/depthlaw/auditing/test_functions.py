@@ -64,7 +64,8 @@ class _Gated(torch.autograd.Function):
         return F.silu(gate) * up
 
     @staticmethod
-    def backward(ctx: Any, vector: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (vector,) = grad_outputs
         gate, up = ctx.saved_tensors
         share = torch.sigmoid(gate)
         return vector * up * (share + gate * share * (1 - share)), vector * F.silu(gate)
@@ -78,7 +79,8 @@ class _Slowed(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, vector: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (vector,) = grad_outputs
         return vector / 10
 
 
