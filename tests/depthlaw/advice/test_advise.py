@@ -368,7 +368,7 @@ def test_completep_s_and_depth_mup_s_epsilon_are_derived() -> None:
 QUESTION = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]
 
 
-def test_the_command_says_and_writes_what_the_function_does() -> None:
+def test_the_command_says_and_writes_what_the_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
     found = document(*QUESTION)
     advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=4)
     assert {row["role"]: row["factor"] for row in found["as_it_is"]} == pytest.approx(dict(advice.factors))
@@ -378,7 +378,8 @@ def test_the_command_says_and_writes_what_the_function_does() -> None:
         compile(remedy["code"], "pasted", "exec")
     best = told(*QUESTION, "--code", "best")
     assert best.rstrip("\n") == found["remedies"][0]["code"]
-    assert told(*QUESTION) == str(advice)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert told(*QUESTION, COLUMNS="100") == str(advice)
 
 
 def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
