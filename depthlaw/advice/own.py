@@ -137,7 +137,7 @@ def mean_ratio(first: Sequence[float], last: Sequence[float]) -> float:
 
 def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:
     """What the audit has to say before anything is changed. grown: the predicted growth of the update."""
-    from depthlaw.auditing.look import pattern_of
+    from depthlaw.auditing.reading.look import pattern_of
     from depthlaw.sims.stats import estimate, ratio
 
     audit, built = deep.audit, deep.read.built

@@ -20,8 +20,8 @@ from depthlaw.advice.code import ADAPTIVE, DECOUPLED, moved_eps
 from depthlaw.advice.own import OwnNetwork, mean_ratio
 from depthlaw.advice.own_code import Row, Slice, own_code
 from depthlaw.advice.remedy import Remedy
-from depthlaw.auditing.branch import Weight
-from depthlaw.auditing.look import Built, pattern_of
+from depthlaw.auditing.reading.branch import Weight
+from depthlaw.auditing.reading.look import Built, pattern_of
 from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.theory.optimizers import optimizer as optimizer_named
 

@@ -1,5 +1,5 @@
 """The audit: any ``torch.nn.Module`` against a scheme or a recipe.
 
-``inputs`` finds out what a module is given, ``graph`` keeps what flows in one forward pass, ``look`` reads residual
-streams, sublayers and the roles of parameters from that, and ``branch`` what one branch is made of.
+``builders`` and ``inputs`` find out what to build and what it is given, ``reading`` what flows in it, ``checks`` what
+is wrong beside what is expected, and ``text`` says it.
 """

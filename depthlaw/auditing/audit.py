@@ -43,8 +43,8 @@ from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
 from depthlaw.auditing.fixes import Code
 from depthlaw.auditing.inputs import Inputs, guess
-from depthlaw.auditing.look import Built, look
 from depthlaw.auditing.models import Depth
+from depthlaw.auditing.reading.look import Built, look
 from depthlaw.auditing.text import show, title
 from depthlaw.auditing.updates import as_config, measured, predicted, task_of
 from depthlaw.recipes.catalogue import RECIPES

@@ -14,8 +14,8 @@ from depthlaw.auditing.compare import NOT_INDEPENDENT, Findings
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Effect, Fault, listed, times
 from depthlaw.auditing.laws import power_of
-from depthlaw.auditing.look import Built, Sublayer
 from depthlaw.auditing.models import Depth
+from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config, of_few_tokens, predicted, task_of
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from depthlaw.sims.stats import estimate

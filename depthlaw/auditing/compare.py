@@ -9,8 +9,8 @@ from depthlaw.auditing.checks import ALWAYS, BESIDE_CLAIM, NUMBERS, OF_EPSILONS,
 from depthlaw.auditing.expected import Claimed, Pair
 from depthlaw.auditing.faults import Fault
 from depthlaw.auditing.laws import Law
-from depthlaw.auditing.look import Built
 from depthlaw.auditing.models import Beside, Depth, Key, Models
+from depthlaw.auditing.reading.look import Built
 
 NOT_INDEPENDENT = ("identical-layers", "shared-layers")
 """Faults of which the kernel rung, whose layers are drawn independently, predicts what there would be without them."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Expr, Rational, S, Symbol, ceiling, pycode, sympify
 
-from depthlaw.auditing.look import Built, Sublayer
+from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config
 from depthlaw.network.lower import COUPLED, has_encoder_decoder
 from depthlaw.network.network import Network, sublayers_of

@@ -12,7 +12,7 @@ from torch import nn
 from depthlaw.auditing.expected import Claimed, pairs
 from depthlaw.auditing.inputs import given, guess
 from depthlaw.auditing.laws import SMALL
-from depthlaw.auditing.look import Built, Weight, look
+from depthlaw.auditing.reading.look import Built, Weight, look
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from depthlaw.auditing.expected import Claimed, Pair, pairs
 from depthlaw.auditing.faults import distinct
 from depthlaw.auditing.fixes import Initialise
 from depthlaw.auditing.laws import CLEAR, SMALL, SURE, UNLIKELY, Law, Point, fit, law_of, mean, mean_ratio, of_one_shape
-from depthlaw.auditing.look import Built, Sublayer, Weight
+from depthlaw.auditing.reading.look import Built, Sublayer, Weight
 from depthlaw.sims.model import ModelConfig, SublayerConfig
 
 Key = tuple[str, str]

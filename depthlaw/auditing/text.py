@@ -11,8 +11,8 @@ from rich.table import Table
 from depthlaw.auditing.answer import Answer
 from depthlaw.auditing.compare import NOT_INDEPENDENT
 from depthlaw.auditing.faults import Fault, times
-from depthlaw.auditing.look import pattern_of
-from depthlaw.auditing.sublayer import Sublayer
+from depthlaw.auditing.reading.look import pattern_of
+from depthlaw.auditing.reading.sublayer import Sublayer
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.system.page import Page, columns, grid

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from depthlaw.auditing.graph import Flow, is_a
 from depthlaw.auditing.inputs import first_output
-from depthlaw.auditing.look import Built, Sublayer
+from depthlaw.auditing.reading.graph import Flow, is_a
+from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.network.kernel import as_inputs, as_transformer
 from depthlaw.sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
 from depthlaw.sims.optim import NORMALISATION

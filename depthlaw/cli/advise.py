@@ -8,11 +8,11 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.network_options import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks, said_by_model
-from depthlaw.cli.options import REQUIRED, BadInputError, option, refusing
-from depthlaw.cli.output import counted, print_json, progress
-from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.network_options import MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks, said_by_model
+from depthlaw.cli.shared.options import REQUIRED, BadInputError, option, refusing
+from depthlaw.cli.shared.output import counted, print_json, progress
+from depthlaw.cli.shared.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
 from depthlaw.system.files import document
 from depthlaw.system.page import Page
 

@@ -37,8 +37,8 @@ from depthlaw.cli import (
     verify,
     watch,
 )
-from depthlaw.cli.options import BadInputError, unfolded
-from depthlaw.cli.output import say
+from depthlaw.cli.shared.options import BadInputError, unfolded
+from depthlaw.cli.shared.output import say
 from depthlaw.system.processes import is_under_torchrun
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from depthlaw.cli import options
-from depthlaw.cli.options import MORE, BadInputError, argument, option, refusing
-from depthlaw.cli.output import print_json, progress
-from depthlaw.cli.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import MORE, BadInputError, argument, option, refusing
+from depthlaw.cli.shared.output import print_json, progress
+from depthlaw.cli.shared.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
 from depthlaw.system.files import as_text, document, write_atomically
 from depthlaw.system.page import Page
 

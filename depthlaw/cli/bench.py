@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, option, refusing
-from depthlaw.cli.output import counted, print_json
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, option, refusing
+from depthlaw.cli.shared.output import counted, print_json
 from depthlaw.system.files import as_text, document, read_all, write_atomically
 from depthlaw.system.page import Page, grid
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import REQUIRED, BadInputError, argument, option, refusing
-from depthlaw.cli.output import counted, number_of, print_json, say
-from depthlaw.cli.place import Place, kept_runs, say_of_others
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import REQUIRED, BadInputError, argument, option, refusing
+from depthlaw.cli.shared.output import counted, number_of, print_json, say
+from depthlaw.cli.shared.place import Place, kept_runs, say_of_others
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, argument, option
-from depthlaw.cli.output import print_json, progress, wide_console
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, argument, option
+from depthlaw.cli.shared.output import print_json, progress, wide_console
 from depthlaw.cli.verify import as_printed, chosen_ids
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options, words
-from depthlaw.cli.network_options import Stack, Transformer, networks
-from depthlaw.cli.options import MORE, NETWORK, BadInputError, option, refusing
-from depthlaw.cli.output import counted, number_of, print_json, say
+from depthlaw.cli.shared import options, words
+from depthlaw.cli.shared.network_options import Stack, Transformer, networks
+from depthlaw.cli.shared.options import MORE, NETWORK, BadInputError, option, refusing
+from depthlaw.cli.shared.output import counted, number_of, print_json, say
 from depthlaw.system.page import Page, grid
 from depthlaw.system.stopping import telling
 

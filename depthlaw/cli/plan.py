@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, option
-from depthlaw.cli.output import number_of
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, option
+from depthlaw.cli.shared.output import number_of
 from depthlaw.network.planned import gigabytes
 from depthlaw.system.page import Page, grid
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from depthlaw.cli import options, words
-from depthlaw.cli.network_options import ATTENTION, MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
-from depthlaw.cli.options import BadInputError, option, refusing
-from depthlaw.cli.output import counted, print_json
+from depthlaw.cli.shared import options, words
+from depthlaw.cli.shared.network_options import ATTENTION, MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
+from depthlaw.cli.shared.options import BadInputError, option, refusing
+from depthlaw.cli.shared.output import counted, print_json
 from depthlaw.system.page import Page, grid
 
 EXAMPLES = (

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from depthlaw.cli import options
-from depthlaw.cli.options import REQUIRED, BadInputError, option
-from depthlaw.cli.output import Tell, print_json, progress, say
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import REQUIRED, BadInputError, option
+from depthlaw.cli.shared.output import Tell, print_json, progress, say
 from depthlaw.system.files import document, read_all
 from depthlaw.system.page import Page
 from depthlaw.system.stopping import telling

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.network_options import MOST_WALKED
-from depthlaw.cli.options import REQUIRED, BadInputError, option, refusing
-from depthlaw.cli.output import print_json
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.network_options import MOST_WALKED
+from depthlaw.cli.shared.options import REQUIRED, BadInputError, option, refusing
+from depthlaw.cli.shared.output import print_json
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

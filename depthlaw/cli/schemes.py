@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, argument, refusing
-from depthlaw.cli.output import print_json
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, argument, refusing
+from depthlaw.cli.shared.output import print_json
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

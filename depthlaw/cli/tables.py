@@ -7,9 +7,9 @@ import functools
 import io
 from typing import Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, option
-from depthlaw.cli.output import print_json, progress, say
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, option
+from depthlaw.cli.shared.output import print_json, progress, say
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 from depthlaw.system.stopping import telling

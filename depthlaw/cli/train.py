@@ -12,11 +12,12 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options, plan
-from depthlaw.cli.options import MORE, REQUIRED, BadInputError, option, refusing
-from depthlaw.cli.output import counted, number_of, print_json, say
-from depthlaw.cli.place import Place, kept_runs, say_of_others
+from depthlaw.cli import plan
 from depthlaw.cli.plan import Machines
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import MORE, REQUIRED, BadInputError, option, refusing
+from depthlaw.cli.shared.output import counted, number_of, print_json, say
+from depthlaw.cli.shared.place import Place, kept_runs, say_of_others
 from depthlaw.system.page import Page, grid
 
 if TYPE_CHECKING:

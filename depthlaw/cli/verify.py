@@ -9,9 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, argument, option
-from depthlaw.cli.output import print_json, progress, say, wide_console
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, argument, option
+from depthlaw.cli.shared.output import print_json, progress, say, wide_console
 from depthlaw.system.files import as_text, write_atomically
 from depthlaw.system.page import escape, grid
 from depthlaw.system.places import RESULTS, ROOT

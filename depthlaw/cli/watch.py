@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from depthlaw.cli import options
-from depthlaw.cli.options import MORE, REQUIRED, BadInputError, argument, option, refusing
-from depthlaw.cli.output import number_of, print_json, say
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import MORE, REQUIRED, BadInputError, argument, option, refusing
+from depthlaw.cli.shared.output import number_of, print_json, say
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 

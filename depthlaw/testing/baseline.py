@@ -15,7 +15,7 @@ from depthlaw.system.files import read_all, write_atomically
 
 if TYPE_CHECKING:
     from depthlaw.auditing.audit import Audit
-    from depthlaw.auditing.look import Built
+    from depthlaw.auditing.reading.look import Built
 
 
 class _Part(BaseModel):

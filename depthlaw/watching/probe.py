@@ -20,8 +20,8 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from depthlaw.auditing.graph import tensors_in
 from depthlaw.auditing.inputs import Inputs, first_output
+from depthlaw.auditing.reading.graph import tensors_in
 from depthlaw.watching.roles import Place, Roles, observed, undisturbed
 
 FORWARD, DIFFERENCE = "forward-mode", "difference"

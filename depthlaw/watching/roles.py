@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from depthlaw.auditing.graph import Edge, Flow, Node, passes_on, tensors_in
 from depthlaw.auditing.inputs import Inputs
-from depthlaw.auditing.look import Built, look
+from depthlaw.auditing.reading.graph import Edge, Flow, Node, passes_on, tensors_in
+from depthlaw.auditing.reading.look import Built, look
 
 OTHER = "other"
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from depthlaw.cli import options
 from depthlaw.cli.app import EXAMPLES, app
+from depthlaw.cli.shared import options
 from tests.command import told
 from tests.fuzz.texts import NUMBERS, damaged, drawn, maybe, odd, slipped
 from tests.fuzz.watch import CANARY, Input

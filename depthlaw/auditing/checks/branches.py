@@ -6,8 +6,8 @@ import math
 
 from depthlaw.auditing.faults import Fault, Remark, Told, distinct
 from depthlaw.auditing.fixes import Edit, anew
-from depthlaw.auditing.look import Sublayer
 from depthlaw.auditing.models import Models, norms_ahead
+from depthlaw.auditing.reading.look import Sublayer
 
 
 def dead_branches(models: Models) -> Told:

@@ -8,9 +8,9 @@ import torch
 
 from depthlaw.auditing.faults import Fault, Remark, Told, distinct, few, listed
 from depthlaw.auditing.fixes import Code, Edit
-from depthlaw.auditing.look import Built, Weight, pattern_of
 from depthlaw.auditing.models import Beside, Models
-from depthlaw.auditing.sublayer import block_of
+from depthlaw.auditing.reading.look import Built, Weight, pattern_of
+from depthlaw.auditing.reading.sublayer import block_of
 
 _START = 8
 """Entries of a matrix by which its copies are looked for."""

@@ -11,8 +11,8 @@ from depthlaw.auditing.expected import Pair
 from depthlaw.auditing.faults import PLACES, Amount, Fault, Remark, Told, distinct, layers_text
 from depthlaw.auditing.fixes import NORM_CLASSES, Edit, norm_line
 from depthlaw.auditing.laws import NEAR, is_near
-from depthlaw.auditing.look import Built, Sublayer
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, norms_ahead, norms_behind
+from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.theory.stack import NORM_FUNCTIONS
 
 SCALE = 0.03

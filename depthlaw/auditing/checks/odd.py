@@ -17,8 +17,8 @@ from depthlaw.auditing.checks.norms import PLACE_TEXTS, epsilon_fault
 from depthlaw.auditing.faults import Amount, Fault, Told, distinct
 from depthlaw.auditing.fixes import CONSTANT, NORMAL, Assign, Code, Edit, Entry, norm_line, summed
 from depthlaw.auditing.laws import CLEAR, NEAR, SMALL, is_near, scatter
-from depthlaw.auditing.look import Built, Sublayer, Weight
 from depthlaw.auditing.models import Models, rows_text
+from depthlaw.auditing.reading.look import Built, Sublayer, Weight
 
 Siblings = tuple[object, ...]
 """What sublayers that are beside one another have in common: their kind, and the sizes of their matrices."""

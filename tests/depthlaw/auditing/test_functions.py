@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from depthlaw.auditing.inputs import guess
-from depthlaw.auditing.look import Built, look
+from depthlaw.auditing.reading.look import Built, look
 from tests.depthlaw.auditing.gallery import GPT_2, gpt_2
 from tests.depthlaw.auditing.gallery_field import (
     FUNCTIONS,

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from depthlaw.auditing import builders
 from depthlaw.auditing.inputs import given, guess
-from depthlaw.auditing.look import Built, Sublayer, Weight, look
+from depthlaw.auditing.reading.look import Built, Sublayer, Weight, look
 from depthlaw.sims.model import (
     PLACEMENTS,
     ModelConfig,

@@ -14,7 +14,8 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from depthlaw.cli import app, options
+from depthlaw.cli import app
+from depthlaw.cli.shared import options
 from depthlaw.network import trials
 from depthlaw.paper_checks import experiments
 from depthlaw.paper_checks.claims.sources import sources

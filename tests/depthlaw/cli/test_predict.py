@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depthlaw.cli.network_options import MOST_TOKENS
+from depthlaw.cli.shared.network_options import MOST_TOKENS
 from depthlaw.network import kernel as kernel_network
 from depthlaw.network import predicted_rows
 from depthlaw.network.lower import lower_transformer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from depthlaw.cli.options import BadInputError, count, counts, fraction, gains, power_law, refusing
+from depthlaw.cli.shared.options import BadInputError, count, counts, fraction, gains, power_law, refusing
 from depthlaw.system import places
 from tests.command import DEPTHLAW, depthlaw, document, refusal
 

@@ -158,7 +158,7 @@ def test_torchrun_cuts_each_run_and_answers_once(tmp_path: Path) -> None:
 
 
 def test_under_torchrun_there_are_no_other_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from depthlaw.cli.place import Place
+    from depthlaw.cli.shared.place import Place
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     with pytest.raises(ValueError, match="under torchrun --workers and --scheduler have no place"):

@@ -13,7 +13,7 @@ from torch.func import functional_call, jvp
 
 import depthlaw
 from depthlaw.auditing.inputs import given
-from depthlaw.auditing.look import look
+from depthlaw.auditing.reading.look import look
 from depthlaw.auditing.updates import measured
 from depthlaw.watching.compare import change_at, learnt_limit
 from depthlaw.watching.probe import DIFFERENCE, FORWARD

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from depthlaw.auditing.weights import Weight
+from depthlaw.auditing.reading.weights import Weight
 
 _ROUNDED = 1e-5
 """What rounding in single precision may make of a derivative that is 1."""
@@ -87,7 +87,7 @@ class Sublayer:
 def block_of(name: str) -> tuple[str, str] | None:
     """The stack and the block of a parameter, by the first number in its name.
 
-    >>> from depthlaw.auditing.sublayer import block_of
+    >>> from depthlaw.auditing.reading.sublayer import block_of
     >>> block_of("h.3.experts.0.up"), block_of("head.weight")
     (('h.', '3'), None)
     """

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor
 
-from depthlaw.auditing.graph import (
+from depthlaw.auditing.reading.graph import (
     ADDS,
     CONVOLUTION,
     MULTIPLES,
@@ -18,8 +18,8 @@ from depthlaw.auditing.graph import (
     passes_on,
     shape_of,
 )
-from depthlaw.auditing.norms import Norms
-from depthlaw.auditing.sublayer import Sublayer
+from depthlaw.auditing.reading.norms import Norms
+from depthlaw.auditing.reading.sublayer import Sublayer
 
 _ROUTES = ("TopkBackward", "GatherBackward", "SortBackward")
 """What chooses experts by the numbers of a router."""

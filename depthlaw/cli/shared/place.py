@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import MORE, BadInputError, option, refusing
-from depthlaw.cli.output import say
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import MORE, BadInputError, option, refusing
+from depthlaw.cli.shared.output import say
 from depthlaw.system.processes import is_under_torchrun
 from depthlaw.system.stopping import telling
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from depthlaw.auditing.graph import ADDS, MULTIPLES, Flow, Node, is_a, is_norm, passes_on, shape_of
+from depthlaw.auditing.reading.graph import ADDS, MULTIPLES, Flow, Node, is_a, is_norm, passes_on, shape_of
 
 
 class Norms:

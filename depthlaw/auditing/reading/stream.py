@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from depthlaw.auditing.graph import ADDS, MULTIPLES, Edge, Flow, Node, is_a, is_norm, passes_on, shape_of
-from depthlaw.auditing.norms import Norms
+from depthlaw.auditing.reading.graph import ADDS, MULTIPLES, Edge, Flow, Node, is_a, is_norm, passes_on, shape_of
+from depthlaw.auditing.reading.norms import Norms
 
 
 @dataclass

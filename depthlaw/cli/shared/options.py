@@ -175,7 +175,7 @@ def count(text: str, option: str, least: int = 1, most: int = 10**6) -> int:
 def entries(text: str) -> list[str]:
     """The entries of a list, which commas or blanks separate.
 
-    >>> from depthlaw.cli.options import entries
+    >>> from depthlaw.cli.shared.options import entries
     >>> entries("4, 8,16"), entries("4 8 16"), entries("4,,8")
     (['4', '8', '16'], ['4', '8', '16'], ['4', '', '8'])
     """

@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from depthlaw.auditing.branch import Branch, Part
-from depthlaw.auditing.functions import name_functions
-from depthlaw.auditing.graph import (
+from depthlaw.auditing.inputs import Inputs, first_output
+from depthlaw.auditing.reading.branch import Branch, Part
+from depthlaw.auditing.reading.functions import name_functions
+from depthlaw.auditing.reading.graph import (
     ADDS,
     CONVOLUTION,
     MULTIPLES,
@@ -36,12 +37,11 @@ from depthlaw.auditing.graph import (
     shape_of,
     tensors_in,
 )
-from depthlaw.auditing.inputs import Inputs, first_output
-from depthlaw.auditing.norms import Norms
-from depthlaw.auditing.rest import LOOK_UPS, Rest
-from depthlaw.auditing.stream import Streams, Stretch, Term
-from depthlaw.auditing.sublayer import Sublayer, block_of
-from depthlaw.auditing.weights import Weight
+from depthlaw.auditing.reading.norms import Norms
+from depthlaw.auditing.reading.rest import LOOK_UPS, Rest
+from depthlaw.auditing.reading.stream import Streams, Stretch, Term
+from depthlaw.auditing.reading.sublayer import Sublayer, block_of
+from depthlaw.auditing.reading.weights import Weight
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
 
@@ -591,7 +591,7 @@ def _with_post(sublayers: Sequence[Sublayer], num_norms_behind: Sequence[int]) -
 def pattern_of(name: str) -> str:
     """The name of a parameter without the numbers of layers.
 
-    >>> from depthlaw.auditing.look import pattern_of
+    >>> from depthlaw.auditing.reading.look import pattern_of
     >>> pattern_of("h.11.fc2.weight")
     'h.*.fc2.weight'
     """

@@ -36,7 +36,7 @@ def rest(network: Mapping[str, Any]) -> str:
 def short(number: int) -> str:
     """A count; from a million on with a power of ten, where that loses no digit.
 
-    >>> from depthlaw.cli.words import short
+    >>> from depthlaw.cli.shared.words import short
     >>> short(4096), short(1_000_000_000), short(12_500_000)
     ('4096', '1e9', '1.25e7')
     """

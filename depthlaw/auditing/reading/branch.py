@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from depthlaw.auditing.graph import (
+from depthlaw.auditing.reading.graph import (
     ADDS,
     CONVOLUTION,
     FUSED_ATTENTION,
@@ -33,8 +33,8 @@ from depthlaw.auditing.graph import (
     passes_on,
     shape_of,
 )
-from depthlaw.auditing.norms import Norms
-from depthlaw.auditing.weights import Weight, gates_completed, merged, rows_of
+from depthlaw.auditing.reading.norms import Norms
+from depthlaw.auditing.reading.weights import Weight, gates_completed, merged, rows_of
 
 _SEED = 12
 _STRAIGHT = (*MULTIPLES, *ADDS, "SliceBackward", "SelectBackward", "CatBackward", "IndexBackward", "ClampBackward")

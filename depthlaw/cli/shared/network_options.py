@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from depthlaw.cli import options
-from depthlaw.cli.options import BadInputError, option, refusing
+from depthlaw.cli.shared import options
+from depthlaw.cli.shared.options import BadInputError, option, refusing
 
 if TYPE_CHECKING:
     from depthlaw.network.network import Network

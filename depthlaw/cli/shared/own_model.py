@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from depthlaw.cli.options import MORE, BadInputError, option
+from depthlaw.cli.shared.options import MORE, BadInputError, option
 from depthlaw.system.places import ROOT
 
 HF = option(

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from depthlaw.auditing.graph import Edge, Flow, Node, is_function, name_function, shape_of
+from depthlaw.auditing.reading.graph import Edge, Flow, Node, is_function, name_function, shape_of
 
 HANDS_ON = "CloneBackward"
 MULTIPLE = "MulBackward"

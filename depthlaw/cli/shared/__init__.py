@@ -1,0 +1,1 @@
+"""What commands share: their options, the networks that options describe, and how an answer is written."""
