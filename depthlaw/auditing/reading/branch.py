@@ -75,7 +75,11 @@ Use = tuple[Node, Edge | None]
 
 
 class Branch:
-    """One branch. start: the stream. head: the summand. inside: the nodes from one to the other, both among them."""
+    """One branch. start: the stream. head: the summand. inside: the nodes from one to the other, both among them.
+
+    It is one class, since each question about a branch (is it an attention, which matrix makes the queries, what is its
+    activation) asks the same nodes and the answers to the others.
+    """
 
     def __init__(self, flow: Flow, norms: Norms, side: str, start: Node, head: Edge, inside: Collection[Node]) -> None:
         self.flow, self.norms, self.side = flow, norms, side

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ from depthlaw.auditing.reading.graph import (
 from depthlaw.auditing.reading.norms import Norms
 from depthlaw.auditing.reading.rest import LOOK_UPS, Rest
 from depthlaw.auditing.reading.stream import Streams, Stretch, Term
-from depthlaw.auditing.reading.sublayer import Sublayer, block_of
+from depthlaw.auditing.reading.sublayer import Sublayer, num_in_front, with_factors, with_layers, with_post
 from depthlaw.auditing.reading.weights import Weight
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
@@ -372,7 +372,7 @@ class _Look:
             if stretch is not None:
                 sublayers.append(self._sublayer(side, len(sublayers) + 1, stretch))
                 gap = []
-        stem = _num_in_front(sublayers)
+        stem = num_in_front(sublayers)
         if stem and num_norms_behind[stem - 1]:
             self.starts_normed.add(side)
         for sub in sublayers[:stem]:
@@ -380,7 +380,7 @@ class _Look:
             self.unread.append(f"{side}: what {names} adds to the stream stands in front of the layers, and is none")
         sublayers = [replace(sub, index=sub.index - stem) for sub in sublayers[stem:]]
         num_norms_behind, factors = num_norms_behind[stem:], factors[stem:]
-        placed, is_final = _with_post(_with_layers(_with_factors(sublayers, factors)), num_norms_behind)
+        placed, is_final = with_post(with_layers(with_factors(sublayers, factors)), num_norms_behind)
         return [*map(self._with_growth, placed, [*placed[1:], None])], is_final
 
     def _with_growth(self, sub: Sublayer, following: Sublayer | None) -> Sublayer:
@@ -493,96 +493,12 @@ class _Look:
 # ---------------------------------------------------------------- sublayers of one side, together
 
 
-def _num_in_front(sublayers: Sequence[Sublayer]) -> int:
-    """Sublayers before the layers, such as a convolution of positions: of no kind that comes again, and no part of the
-    stack that the others are in."""
-    known = [sub for sub in sublayers if sub.kind != "other"]
-    stacks = {block[0] for sub in known for w in sub.weights if (block := block_of(w.name))}
-    first = list(takewhile(lambda sub: sub.kind == "other", sublayers))
-    again = sum(sub.kind == "other" for sub in sublayers) > len(first)
-    inside = {block[0] for sub in first for w in sub.weights if (block := block_of(w.name))}
-    return 0 if not known or again or inside & stacks else len(first)
-
-
 def _numbered(weights: Sequence[Weight]) -> Iterator[Weight]:
     """Those of one role as experts 0, 1, ..."""
     seen: Counter[str] = Counter()
     for weight in weights:
         yield replace(weight, expert=seen[weight.role])
         seen[weight.role] += 1
-
-
-def _with_factors(sublayers: Sequence[Sublayer], factors: Sequence[float]) -> list[Sublayer]:
-    """With the constants that stand on the stream before each sublayer and behind the last.
-
-    A constant multiplies all that the sublayer before it gives; or it is the residual weight of the one behind it,
-    which begins with a norm and whose branch does not feel it. The function is the same. The second is meant where the
-    first sublayer has such a constant and others of its kind have, too. One before the first sublayer alone is the
-    embedding's.
-    """
-    scaled = list(sublayers)
-    alike = [f for f, sub in zip(factors[1:], sublayers[1:], strict=False) if sub.kind == sublayers[0].kind]
-    is_of_next = factors[0] != 1 and any(factor != 1 for factor in alike)
-    for place, factor in enumerate(factors):
-        if factor == 1:
-            continue
-        if is_of_next and place < len(sublayers) and "pre" in sublayers[place].norms:
-            scaled[place] = replace(scaled[place], residual_weight=scaled[place].residual_weight * factor)
-        elif place:
-            before = scaled[place - 1]
-            scaled[place - 1] = replace(
-                before,
-                residual_weight=before.residual_weight * factor,
-                branch_weight=before.branch_weight * factor,
-                branch_rms=before.branch_rms * abs(factor),
-            )
-    return scaled
-
-
-def _with_layers(sublayers: Sequence[Sublayer]) -> list[Sublayer]:
-    """With the number of the block that each belongs to: a block has one self-attention. Where none has, it is what the
-    names of matrices number, if each number comes once, and else one sublayer."""
-    attentions = [place for place, sub in enumerate(sublayers) if sub.kind in ("attention", "parallel")]
-    number = len(attentions)
-    if not number:
-        blocks = [block_of(sub.weights[0].name) if sub.weights else None for sub in sublayers]
-        runs = [len(list(group)) for _, group in groupby(blocks)]
-        if None in blocks or len(runs) != len(set(blocks)) or len(set(runs)) > 1:
-            return [_in_layer(sub, sub.index) for sub in sublayers]
-        return [_in_layer(sub, place // runs[0] + 1) for place, sub in enumerate(sublayers)]
-    size, rest = divmod(len(sublayers), number)
-    if not rest and all(place // size == block for block, place in enumerate(attentions)):
-        return [_in_layer(sub, place // size + 1) for place, sub in enumerate(sublayers)]
-    return [
-        _in_layer(sub, max(1, sum(attention <= place for attention in attentions)))
-        for place, sub in enumerate(sublayers)
-    ]
-
-
-def _in_layer(sublayer: Sublayer, layer: int) -> Sublayer:
-    return replace(sublayer, layer=layer, weights=tuple(replace(weight, layer=layer) for weight in sublayer.weights))
-
-
-def _with_post(sublayers: Sequence[Sublayer], num_norms_behind: Sequence[int]) -> tuple[list[Sublayer], bool]:
-    """With the norms between sublayers as post norms, and whether the last norm is the side's final one.
-
-    A norm behind the last sublayer is its post norm where earlier sublayers with its other norms, of its kind if there
-    are any, have post norms, and the final norm otherwise. Of two norms in a row there, the second is the final one.
-    """
-    placed = [
-        replace(sub, norms=sub.norms | {"post"}) if has else sub
-        for sub, has in zip(sublayers[:-1], num_norms_behind[:-1], strict=True)
-    ]
-    if not sublayers:
-        return [], False
-    last = sublayers[-1]
-    alike = [sub for sub in placed if sub.norms - {"post"} == last.norms]
-    alike = [sub for sub in alike if sub.kind == last.kind] or alike
-    others = alike or placed
-    is_post = any("post" in sub.norms for sub in others) if others else not last.norms & {"pre", "branch"}
-    number = num_norms_behind[-1]
-    last = replace(last, norms=last.norms | {"post"}) if number and is_post else last
-    return [*placed, last], number > is_post
 
 
 # ---------------------------------------------------------------- small things
