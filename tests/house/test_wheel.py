@@ -16,6 +16,7 @@ import pytest
 from depthlaw.cli.app import EXTRAS
 from depthlaw.system.places import RECORDS
 from tests.installed.__main__ import COMMANDS, own_folder
+from tests.often import often
 
 ROOT = Path(__file__).resolve().parents[2]
 _MAIN = "import sys; from depthlaw.cli.app import main; sys.argv[0] = 'depthlaw'; main()"
@@ -76,7 +77,10 @@ def answer(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+OFTEN = often([(command,) for command in reversed(COMMANDS)], 3)
+
+
+@pytest.mark.parametrize("arguments", OFTEN, ids=lambda arguments: arguments[0])
 def test_commands_answer_beside_a_user_s_own_packages(arguments: tuple[str, ...], wheel: Path, tmp_path: Path) -> None:
     result = answer(wheel, own_folder(tmp_path), *arguments, "--json")
     assert result.returncode == (1 if arguments[0] == "audit" else 0), result.stderr

@@ -53,7 +53,8 @@ def test_contenders_have_networks_of_the_same_size(name: str) -> None:
     ours.close()
 
 
-def test_quick_says_what_it_measured(tmp_path: Path) -> None:
+def test_quick_says_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "QUICK", (TINY,))
     record, plot = tmp_path / "mine.json", tmp_path / "speed.svg"
     before = torch.get_num_threads()
     answer = document("bench", "--quick", "--record", str(record), "--plot", str(plot))

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page
 
+from tests.often import often
 from tests.paper_checks.report_browser import (
     PHONE,
     PLACE,
@@ -48,7 +49,7 @@ def wrong(page: Page, noise: Noise, built: Path, name: str) -> list[str]:
     return heard + wide + violations(page)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", often(KINDS, 4))
 def test_each_kind_of_page(built: Path, opened: Opened, name: str) -> None:
     """At a desk in the light, and on a phone in the dark."""
     page = opened()
@@ -57,7 +58,7 @@ def test_each_kind_of_page(built: Path, opened: Opened, name: str) -> None:
     assert wrong(opened(PHONE, "dark"), noise, built, f"{name}.html") == []
 
 
-@pytest.mark.parametrize("name", ["index", "claims", "source-deepnet", "summary"])
+@pytest.mark.parametrize("name", often(["source-deepnet", "claims", "index", "summary"], 4))
 def test_the_focus_is_marked_and_seen_on_its_way(built: Path, opened: Opened, name: str) -> None:
     """There and back, on a phone; the first is the link that skips to the content."""
     page = opened(SMALL_PHONE)

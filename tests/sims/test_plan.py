@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from depthlaw.sims.training.frontend import Network
 from depthlaw.sims.training.plan import NODE, flops_of_step, memory_of_training, parameters_of, plan, states_of
 from depthlaw.sims.training.train import PRECISIONS, TrainConfig, _Run, _Together
 from tests.memory import Peak
+from tests.often import often
 
 MODEL = ModelConfig(
     encoder=alternating(4), placement="pre", d_model=48, num_heads=4, activation="gelu", has_affine=True, has_bias=True
@@ -90,8 +92,7 @@ def test_parameters_are_those_of_the_network(name: str) -> None:
     assert plan(config, data, NODE).by_role == counted
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("name", "precision"), often(product(ALL, PRECISIONS), 4))
 def test_activations_are_what_torch_keeps(name: str, precision: str) -> None:
     config = replace(ALL[name], precision=precision)
     planned = memory_of_training(config, load(config.data)).activations
@@ -125,8 +126,7 @@ def test_optimizers_keep_so_much(name: str) -> None:
     assert kept == sum(states_of(name, tensor) for tensor in parameters_of(config.model, load(config.data)))
 
 
-@pytest.mark.parametrize("batch_size", [1, 64])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "batch_size"), often(product(OPTIMIZERS, (1, 64)), 5))
 def test_the_peak_of_a_step(name: str, batch_size: int) -> None:
     """Of all tensors that are alive at once, where weights take the most and where activations do."""
     config = replace(BASE, model=replace(MODEL, norm_eps=1e-5, d_model=96), optimizer=name, batch_size=batch_size)

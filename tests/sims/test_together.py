@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from depthlaw.sims.model import ModelConfig, alternating, decoder_layers
 from depthlaw.sims.training.data import DataConfig
 from depthlaw.sims.training.train import TrainConfig, TrainResult, train, train_together
+from tests.often import often
 from tests.sims.training import BASE, FULL, Killed, killed_at, own_parallel, without_time
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lamb", "muon", "muon+adamw")
@@ -65,8 +67,7 @@ def end_of(configs: Sequence[TrainConfig], folder: Path) -> tuple[list[TrainResu
     return results, [torch.load(path, weights_only=True) for path in paths]
 
 
-@pytest.mark.parametrize("name", ["post-LN", "gated", "both sides"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "name"), often(product(OPTIMIZERS, ("post-LN", "gated", "both sides")), 4))
 def test_together_is_what_each_is_alone(name: str, optimizer: str, tmp_path: Path) -> None:
     data = own_parallel(tmp_path) if name == "both sides" else DataConfig(name="digits")
     configs = configs_of(name, optimizer, data)

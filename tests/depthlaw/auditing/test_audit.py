@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ from tests.depthlaw.auditing.gallery import (
     xavier_scaled,
 )
 from tests.depthlaw.auditing.transformer import At, Block, FeedForward, Shape, Sublayer, everywhere, transformer
+from tests.often import often
 
 MODELS = """
 import torch
@@ -742,7 +744,7 @@ def test_initialised_model_trains_at_two_depths() -> None:
         assert not told.must_change
         optimizer = make("adamw", told.param_groups(1e-3), lr=1e-3)
         losses = []
-        for _ in range(200):
+        for _ in range(60):
             loss = model(input_ids=ids, labels=ids).loss
             optimizer.zero_grad()
             loss.backward()
@@ -1115,7 +1117,7 @@ def _laws() -> dict[str, Claimed]:
     return {f"{name} {is_recipe}": Claimed.named(name, "adamw", is_recipe=is_recipe) for name, is_recipe in named}
 
 
-@pytest.mark.parametrize("twin", ["gpt2", "deepnorm, two sides"])
+@pytest.mark.parametrize("twin", often(["gpt2", "deepnorm, two sides"], 2))
 def test_a_law_in_a_fix_is_that_of_the_claim(twin: str) -> None:
     """Run as it is printed, for each layer; only what has no formula in the layer has none."""
     built = audit(TWINS[twin].build, (3,), scheme="post-ln", measures=False).depths[0].built
@@ -1262,8 +1264,7 @@ class _Normless(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("layers", [(2, 4), (4, 16)])
+@pytest.mark.parametrize(("layers", "seed"), often(product([(2, 4), (4, 16)], range(3)), 5))
 def test_a_stream_without_norms_explodes_where_its_branches_grow_with_it(layers: tuple[int, ...], seed: int) -> None:
     for activation, explodes in ((torch.relu, True), (nn.functional.gelu, True), (torch.tanh, False)):
         answer = audit(lambda n, of=activation: _Normless(n, of), layers, measures=False, seed=seed)
@@ -1486,7 +1487,7 @@ def test_a_fix_of_several_roles_is_python() -> None:
 
 
 @pytest.mark.usefixtures("_no_nearest")
-@pytest.mark.parametrize("layers", [(2, 4, 8), (3, 6), (2, 4)])
+@pytest.mark.parametrize("layers", often([((2, 4, 8),), ((3, 6),), ((2, 4),)], 3))
 @pytest.mark.parametrize(
     ("changes", "law"),
     [

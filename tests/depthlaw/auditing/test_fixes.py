@@ -45,7 +45,7 @@ def audited(planted: Planted, build: Build) -> Audit:
     return audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, inputs=twin.inputs, measures=False)
 
 
-OFTEN = {*gallery.RENAMED[::3], *gallery_field.RENAMED}
+OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[::2]}
 
 
 @pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in PLANTED])

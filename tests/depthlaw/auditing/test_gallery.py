@@ -14,6 +14,7 @@ from tests.depthlaw.auditing import gallery, gallery_field
 from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.score import accused, missed
 from tests.depthlaw.auditing.transformer import renamed
+from tests.often import often
 
 PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
 TWINS = gallery.TWINS | gallery_field.TWINS
@@ -25,17 +26,17 @@ def called(module: nn.Module, twin: Twin) -> Inputs:
     return guess(module) if twin.inputs is None else given(twin.inputs(module), module)
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", often(PLANTED, 2), ids=lambda planted: planted.name)
 def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
     assert not missed(planted)
 
 
-@pytest.mark.parametrize("twin", TWINS.values(), ids=lambda twin: twin.name)
+@pytest.mark.parametrize("twin", often(TWINS.values(), 2), ids=lambda twin: twin.name)
 def test_a_right_model_is_not_accused(twin: Twin) -> None:
     assert not accused(twin)
 
 
-@pytest.mark.parametrize("name", RENAMED)
+@pytest.mark.parametrize("name", often(RENAMED, 3))
 def test_names_of_classes_and_parameters_do_not_matter(name: str) -> None:
     assert not missed(BY_NAME[name], is_renamed=True)
 

@@ -127,7 +127,7 @@ def test_what_cannot_be_read_offers_nothing(tmp_path: Path, monkeypatch: pytest.
 GROUP = get_command(app.app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
-SLOW = ("tables", "train", "report", "verify", "measure", "rule", "watch")
+SLOW = ("advise", "audit", "bench", "tables", "train", "report", "verify", "measure", "rule", "watch")
 """Tables are derived anew while theory is being changed; what the others do has tests of its own, the README runs
 ``verify`` of the same claims, and ``watch`` wants files of a run."""
 
