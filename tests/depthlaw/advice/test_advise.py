@@ -24,6 +24,7 @@ from depthlaw.theory.kernel.predict import unit_power
 from depthlaw.theory.rules.solve import evaluate, solve_rule
 from depthlaw.theory.schemes import custom_scheme
 from tests.command import document, options, refusal, told
+from tests.often import often
 
 D, TOKENS, HEADS = 128, 8, 4
 
@@ -138,8 +139,8 @@ LEVEL = 0.9999
 SLOW = pytest.mark.slow
 CASES = [
     (GPT, "adamw", "depth-mup"),
-    (POST, "adamw", "su-adam"),
-    (GATED, "adamw", "depth-mup"),
+    pytest.param(POST, "adamw", "su-adam", marks=SLOW),
+    pytest.param(GATED, "adamw", "depth-mup", marks=SLOW),
     pytest.param(GATED, "muon+adamw", "learning-rates", marks=SLOW),
     pytest.param(GPT, "adamw", "learning-rates", marks=SLOW),
     pytest.param(GPT, "adamw", "completep", marks=SLOW),
@@ -476,6 +477,7 @@ def test_packed_queries_keys_and_values_get_their_own_deviations() -> None:
         assert float(part.detach().std()) == pytest.approx(stds[role], rel=0.05)
 
 
+@SLOW
 def test_packed_cross_attention_gets_its_own_deviations() -> None:
     """T5's start, whose queries are smaller than keys and values, in torch's encoder-decoder; its rates, too."""
     advice = advise(recipe="t5", optimizer="adafactor", from_layers=(2, 2), layers=(4, 4), d_model=D, num_heads=HEADS)
@@ -516,7 +518,7 @@ def renamed(model: nn.Module, names: dict[str, str]) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon+adamw", "muon"])
+@pytest.mark.parametrize("optimizer", often(["muon+adamw", "adamw", "muon"], 3))
 def test_a_llama_with_names_of_its_own_is_in_groups_or_refused(optimizer: str) -> None:
     """No matrix and no norm keeps its rate, or falls to AdamW, because its name is not known; a final norm is no
     block's."""

@@ -181,7 +181,7 @@ def test_an_audit_on_a_cluster_says_what_it_says_here_of_the_file_as_it_is_now(
         in_folder(folder, width)
         found = audited("--scheduler", two.address)
         assert found["d_model"] == width and len(found["roles"]) > 5
-        equal(found, audited(), 1e-6)
+    equal(found, audited(), 1e-6)
 
 
 def test_what_a_worker_cannot_import_is_told(two: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
