@@ -456,6 +456,7 @@ def _streams(order: FirstOrder) -> dict[str, Tensor]:
             "second_moment": stream.second_moment,
             "token_correlation": stream.token_correlation,
             "cosine_with_input": stream.cosine_with_input,
+            "cosine_with_previous": stream.cosine_with_previous,
             "gradient_square": stream.gradient_square,
         }
         by_quantity |= {f"layer/{side}/{index}/{name}": value for name, value in numbers.items() if value is not None}

@@ -122,12 +122,13 @@ class Divergence:
 @dataclass
 class Stream:
     """One x_index of one side, by member: E x^2 over all entries, the mean cosine of two tokens of a sequence, the mean
-    cosine with the same token of x_0, and ||d objective / d x||^2.
+    cosine with the same token of x_0 and of the x before it (1 at x_0), and ||d objective / d x||^2.
     """
 
     second_moment: Tensor
     token_correlation: Tensor
     cosine_with_input: Tensor
+    cosine_with_previous: Tensor
     is_finite: Tensor
     gradient_square: Tensor | None = None
 
@@ -183,10 +184,13 @@ def first_order(
     leaves = ends | {name: leaf for name, leaf in trained.items() if model.roles.get(name) not in _RECEIVED}
     try:
         first: dict[str, Tensor] = {}
+        previous: dict[str, Tensor] = {}
         hidden = x
         model.overflowed, model.receive = {}, receive
         for side, index, hidden in model.walk(x, y):
-            _watch(side, index, hidden, first.setdefault(side, hidden.detach()), order, on_stream)
+            value = hidden.detach()
+            _watch(side, index, hidden, first.setdefault(side, value), previous.get(side, value), order, on_stream)
+            previous[side] = value
             on_stream()
             _no_norm_overflowed(model, side, index, order)
         order.readings = readings(model, hidden, inputs, task)
@@ -348,18 +352,27 @@ class Norms:
         return self.functional(optimizer) * (self._grad_EN.shape[1] / signs).sqrt()
 
 
-def _watch(side: str, index: int, x: Tensor, x_0: Tensor, order: FirstOrder, on_stream: Callable[[], None]) -> None:
+def _watch(
+    side: str,
+    index: int,
+    x: Tensor,
+    x_0: Tensor,
+    previous: Tensor,
+    order: FirstOrder,
+    on_stream: Callable[[], None],
+) -> None:
     value = x.detach()
     second_moment = value.square().flatten(1).mean(1)
     lengths = value.norm(dim=-1, keepdim=True)
     unit = value / lengths
     t = value.shape[-2]
     pairs = (unit.sum(-2).square().sum(-1) - t) / (t * (t - 1)) if t > 1 else torch.ones_like(lengths[..., 0, 0])
-    along = (unit * x_0).sum(-1) / x_0.norm(dim=-1)
+    along, behind = ((unit * other).sum(-1) / other.norm(dim=-1) for other in (x_0, previous))
     stream = Stream(
         second_moment=second_moment,
         token_correlation=pairs.mean(-1),
         cosine_with_input=along.flatten(1).mean(1),
+        cosine_with_previous=behind.flatten(1).mean(1),
         is_finite=second_moment.isfinite(),  # a norm of entries whose squares overflow would silently be 0
     )
     order.streams[side, index] = stream

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli.shared import options, words
+from depthlaw.cli.shared.layers import show_layers
 from depthlaw.cli.shared.network_options import Stack, Transformer, networks
 from depthlaw.cli.shared.options import MORE, NETWORK, BadInputError, option, refusing
 from depthlaw.cli.shared.output import counted, number_of, print_json, say
@@ -36,9 +37,7 @@ def run(
     seeds: int = option("The number of independent networks of each depth.", 8, NETWORK),
     seed: int = option("The seed of the first of them.", 0, NETWORK, least=0, most=2**31),
     roles: bool = options.ROLES,
-    by_layer: bool = option(
-        "Also show the stream and its gradient at each x_l, and each sublayer's part of the update.", None, MORE
-    ),
+    by_layer: bool = options.BY_LAYER,
     changes: bool = option(
         "Also show what each role's step does to the logit, the last hidden state and, with --loss ce, the loss.",
         None,
@@ -209,8 +208,6 @@ def _enough_memory(network: Network) -> Iterator[None]:
 
 # ---------------------------------------------------------------- for people
 
-_SHOWN_LAYERS = 16
-
 
 def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in_layers: bool) -> None:
     """has_roles: a line for each role. plot: the figure that was written. is_in_layers: layers N stand beside sublayers
@@ -236,7 +233,7 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
     for row in rows:
         if "changes" in row:
             _show_changes(page, row, words.unit_text(answer))
-        _show_layers(page, row)
+        show_layers(page, row)
         if "finite" in row:
             page.say(_finite(row, answer["learning_rate"]))
     page.wrote(plot)
@@ -373,39 +370,3 @@ def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
     heads = ["role", *(reading.replace("_", " ") for reading in readings)]
     roles = next(iter(readings.values()))
     page.show(grid(heads, ([role, *(_mean(of[role], 2) for of in readings.values())] for role in roles), ["role"]))
-
-
-def _show_layers(page: Page, row: Mapping[str, Any]) -> None:
-    for side, streams in row.get("streams", {}).items():
-        names = dict.fromkeys(name for stream in streams.values() for name in stream)
-        columns = {name.replace("_", " "): {at: values.get(name) for at, values in streams.items()} for name in names}
-        of_side = {"encoder": 2 * row.get("num_layers", 0), "decoder": 3 * row.get("num_decoder_layers", 0)}
-        num_sublayers = of_side[side] if "num_layers" in row else row["num_sublayers"]
-        last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > num_sublayers else ""
-        _show_columns(page, f"L = {row['num_sublayers']}: x_l of the {side}{last}", "l", columns)
-    if parts := _by_kind(row.get("updates_by_layer", {})):
-        order = ", the encoder's first" if "num_layers" in row else ""
-        heading = f"L = {row['num_sublayers']}: update of the n-th sublayer of a kind{order}"
-        _show_columns(page, heading, "n", parts)
-
-
-def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:
-    """The matrices of a sublayer together, by kind and number. None where one of them is missing; fc3 is of gated FFNs
-    alone."""
-    sums: dict[str, dict[str, float | None]] = {}
-    for kind, roles in words.ROLES_OF_KINDS.items():
-        present = [by_role[role] for role in roles if role in by_role]
-        num_wanted = sum(role in by_role or role != "fc3" for role in roles)
-        for number in dict.fromkeys(number for values in present for number in values):
-            known = [part for values in present if (part := values.get(number)) is not None]
-            sums.setdefault(kind, {})[number] = sum(known) if len(known) == num_wanted else None
-    return sums
-
-
-def _show_columns(page: Page, heading: str, first: str, columns: Mapping[str, Mapping[str, float | None]]) -> None:
-    """Few enough lines to read, evenly, and the last."""
-    lines = list(dict.fromkeys(line for values in columns.values() for line in values))
-    shown = dict.fromkeys([*lines[:: -(-len(lines) // _SHOWN_LAYERS)], lines[-1]])
-    values = ((line, [column.get(line) for column in columns.values()]) for line in shown)
-    page.say(heading)
-    page.show(grid([first, *columns], ([line, *("-" if x is None else f"{x:.4g}" for x in xs)] for line, xs in values)))

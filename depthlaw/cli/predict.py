@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from depthlaw.cli.shared import options, words
+from depthlaw.cli.shared.layers import show_layers
 from depthlaw.cli.shared.network_options import ATTENTION, MOST_TOKENS, MOST_WALKED, Stack, Transformer, networks
 from depthlaw.cli.shared.options import BadInputError, option, refusing
 from depthlaw.cli.shared.output import counted, print_json
@@ -34,6 +35,7 @@ def run(
         most=100_000,
     ),
     roles: bool = options.ROLES,
+    by_layer: bool = options.BY_LAYER,
     precise: bool = option("Average over more quasi-random points, as the pages do.", None, ATTENTION),
     plot: Path | None = options.PLOT,
     as_json: bool = options.JSON,
@@ -55,8 +57,10 @@ def run(
     transformer.check_given()
     if precise and not transformer.attention:
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
+    if by_layer and not transformer.attention:
+        raise BadInputError("--by-layer needs --attention: what it shows is of the kernel rung")
     if transformer.attention:
-        answer = _of_transformers(stack, transformer, width, is_precise=precise)
+        answer = _of_transformers(stack, transformer, width, is_precise=precise, by_layer=by_layer)
     else:
         answer = _of_stacks(stack, width)
     if plot is not None:
@@ -96,7 +100,9 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
         return document_of_stacks(setting, stack.sublayers, lists)
 
 
-def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool) -> dict[str, Any]:
+def _of_transformers(
+    stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool, by_layer: bool
+) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
     has_wide_heads = transformer.num_heads is None
     if not has_wide_heads and width is None:
@@ -114,7 +120,7 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, 
 
     from depthlaw.network.predicted_rows import document_of_transformers
 
-    return document_of_transformers(asked, predictions, stack.optimizer, width)
+    return document_of_transformers(asked, predictions, stack.optimizer, width, by_layer=by_layer)
 
 
 # ---------------------------------------------------------------- stacks, for people
@@ -208,6 +214,8 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(line, "dim")
     if not has_roles and answer["exponents"]["update"] is not None:
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
+    for row in rows:
+        show_layers(page, row)
     for line in filter(None, (words.admin_text(answer), words.left_out_text(answer))):
         page.say(line)
 

@@ -206,6 +206,8 @@ class Network:
                 for side, own in answer.sides.items()
                 if config.decoder
             },
+            streams=answer.streams,
+            layers=answer.layers,
         )
 
     def kernel_update(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from depthlaw.theory.meanfield.setting import HOLDS, Prediction, Setting
 
 if TYPE_CHECKING:
     from depthlaw.network.network import Network
+    from depthlaw.theory.kernel.predict import Stream
 
 NO_ORDER = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "next_term"))
 NO_ORDER |= {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
@@ -26,11 +28,14 @@ class KernelPrediction(Prediction):
 
     roles: each in the unit in which it is O(1) in the width, ``theory.kernel.predict.unit_power``. error: relative
     standard error of the quasi-random softmax averages, by role and of "update". sides: of an encoder-decoder, "update"
-    and the roles of each side; of other networks empty.
+    and the roles of each side; of other networks empty. streams, layers: by side, of each x_l and of each sublayer, see
+    ``theory.kernel.predict.KernelUpdate``.
     """
 
     error: Mapping[str, float]
     sides: Mapping[str, Mapping[str, float]]
+    streams: Mapping[str, Sequence[Stream]]
+    layers: Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def document_of_stacks(
@@ -53,14 +58,20 @@ def document_of_stacks(
 
 
 def document_of_transformers(
-    networks: Sequence[Network], predictions: Sequence[Prediction], optimizer: str, width: int | None
+    networks: Sequence[Network],
+    predictions: Sequence[Prediction],
+    optimizer: str,
+    width: int | None,
+    *,
+    by_layer: bool = False,
 ) -> dict[str, Any]:
-    """Transformers that differ in depth alone. width: d_model, None for infinite."""
+    """Transformers that differ in depth alone. width: d_model, None for infinite. by_layer: rows have each x_l and each
+    sublayer's part of the update, too."""
     first, head = networks[0], networks[0].about(optimizer)
     head["network"] |= {"d_model": None} if width is None else {}
     head["network"] |= {"num_heads": None} if first.has_wide_heads else {}
     rows = [
-        {**network.lengths, **predicted_row(prediction)}
+        {**network.lengths, **predicted_row(prediction), **(layers_of(prediction) if by_layer else {})}
         for network, prediction in zip(networks, predictions, strict=True)
     ]
     units = {role: first.role_power(optimizer, role) for row in rows for role in row["roles"]}
@@ -91,6 +102,31 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
                 side: {role: finite(value) for role, value in own.items()} for side, own in prediction.sides.items()
             }
     return row
+
+
+def layers_of(prediction: Prediction) -> dict[str, Any]:
+    """By layer, as a measured row has it. streams: by side and l, of x_l. updates_by_layer: by role, of the first,
+    second, ... sublayer that has it, the encoder's first. Nothing of a stack of FFNs."""
+    if not isinstance(prediction, KernelPrediction):
+        return {}
+    streams = {
+        side: {str(index): _of_stream(stream) for index, stream in each}
+        for side, each in ((side, enumerate(of_side)) for side, of_side in prediction.streams.items())
+    }
+    updates: dict[str, dict[str, float | None]] = {}
+    for layer in (layer for of_side in prediction.layers.values() for layer in of_side):
+        for role in prediction.roles:
+            if role in layer:
+                numbered = updates.setdefault(role, {})
+                numbered[str(len(numbered) + 1)] = finite(layer[role])
+    return {"streams": streams, "updates_by_layer": updates}
+
+
+def _of_stream(stream: Stream) -> dict[str, float | None]:
+    """A gradient beyond the floats is null, as an update is, and its log10 stands beside it."""
+    log10 = stream.log10_gradient_square
+    square = 10**log10 if log10 < sys.float_info.max_10_exp else math.inf
+    return {name: finite(value) for name, value in {**asdict(stream), "gradient_square": square}.items()}
 
 
 def leading_order(setting: Setting) -> dict[str, Any]:

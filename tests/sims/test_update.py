@@ -137,8 +137,9 @@ def test_streams_are_what_they_are_called(placement: str) -> None:
     def cosine(a: Tensor, b: Tensor) -> float:
         return float(a @ b / (a.norm() * b.norm()))
 
+    before = dict(zip(places, streams, strict=True))
     for place, x, grad in zip(places, streams, grads, strict=True):
-        stream = order.streams[place]
+        stream, x_before = order.streams[place], before.get((place[0], place[1] - 1), x)
         for member in range(len(SEEDS)):
             own, x_0 = x[member].detach(), first[place[0]][member].detach()
             assert float(stream.second_moment[member]) == pytest.approx(float((own**2).mean()))
@@ -146,6 +147,8 @@ def test_streams_are_what_they_are_called(placement: str) -> None:
             assert float(stream.token_correlation[member]) == pytest.approx(sum(pairs) / len(pairs))
             along = [cosine(own[b, i], x_0[b, i]) for b in range(B) for i in range(T)]
             assert float(stream.cosine_with_input[member]) == pytest.approx(sum(along) / len(along))
+            along = [cosine(own[b, i], x_before[member].detach()[b, i]) for b in range(B) for i in range(T)]
+            assert float(stream.cosine_with_previous[member]) == pytest.approx(sum(along) / len(along))
             assert stream.gradient_square is not None
             assert float(stream.gradient_square[member]) == pytest.approx(float(grad[member].square().sum()))
         assert stream.is_finite.all()

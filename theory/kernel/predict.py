@@ -42,11 +42,15 @@ class Stream:
     """What one x_l is.
 
     second_moment: E x^2, the mean over tokens. token_correlation: the mean cosine of two tokens of a sequence, 1 where
-    there is one. log10_gradient_square: of ||d objective / d x||^2; -inf where no gradient reaches it.
+    there is one. cosine_with_previous: of x_l and x_{l-1}, the mean over tokens: how nearly the sublayer is the
+    identity; 1 at x_0. branch_share: what the branch adds, E (b F)^2 over that of the sum; 0 at x_0.
+    log10_gradient_square: of ||d objective / d x||^2; -inf where no gradient reaches it.
     """
 
     second_moment: float
     token_correlation: float
+    cosine_with_previous: float
+    branch_share: float
     log10_gradient_square: float
 
 
@@ -60,7 +64,8 @@ class KernelUpdate:
     a role, by comparison with eight times the points. An update beyond the floats is infinite; log10_update is not.
     sides, side_errors: "update" and the roles of the encoder alone, and of the decoder where there is one, with their
     errors; the sides add up to the whole. A single stack is called encoder, and the head is on the last side.
-    streams: by side, of x_0, x_1, ...; of the last set of points.
+    streams: by side, of x_0, x_1, ...; of the last set of points. layers: by side, the roles of its first, second, ...
+    sublayer, which add up to those of the side but for what stands outside; of the last set of points.
     """
 
     update: float
@@ -70,6 +75,7 @@ class KernelUpdate:
     sides: Mapping[str, Mapping[str, float]]
     side_errors: Mapping[str, Mapping[str, float]]
     streams: Mapping[str, Sequence[Stream]]
+    layers: Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def predict_kernel(
@@ -114,20 +120,23 @@ def predict_kernel(
         walk.run(lambda share: advance(share / replicates))
         runs.append(walk.totals())
     streams = {} if walk is None else _streams(walk, inputs)
-    return {name: _answer(step, runs, streams) for name, step in steps.items()}
+    layers = {} if walk is None else {step: _layers(walk, step) for step in steps.values()}
+    return {name: _answer(step, runs, streams, layers.get(step, {})) for name, step in steps.items()}
 
 
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
     streams: dict[str, list[Stream]] = {}
-    for side, grams, gradients in zip(_SIDES, walk.streams, walk.gradients, strict=False):
+    for side, grams, gradients, added in zip(_SIDES, walk.streams, walk.gradients, walk.added, strict=False):
         streams[side] = []
-        for gram, gradient in zip(grams, gradients, strict=True):
+        for gram, gradient, (cosine, share) in zip(grams, gradients, [(1.0, 0.0), *added], strict=True):
             total = float(np.trace(gradient.matrix))
             streams[side].append(
                 Stream(
                     second_moment=float(gram.diagonal.mean()),
                     token_correlation=float(gram.unit.full[pairs].mean()) if pairs.any() else 1.0,
+                    cosine_with_previous=cosine,
+                    branch_share=share,
                     log10_gradient_square=(gradient.exponent + math.log(total)) / math.log(10)
                     if total > 0
                     else -math.inf,
@@ -136,7 +145,21 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     return streams
 
 
-def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
+def _layers(walk: Walk, step: Step) -> dict[str, list[dict[str, float]]]:
+    totals = walk.totals()[step]
+    with np.errstate(over="ignore"):
+        size = float(np.exp(totals.exponent))
+    return {
+        side: [_times(layer, size) for layer in of_side] for side, of_side in zip(_SIDES, totals.layers, strict=False)
+    }
+
+
+def _answer(
+    step: Step,
+    runs: Sequence[Totals],
+    streams: Mapping[str, Sequence[Stream]],
+    layers: Mapping[str, Sequence[Mapping[str, float]]],
+) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
     exponent = max(run[step].exponent for run in runs)
     scales = [math.exp(run[step].exponent - exponent) for run in runs]
@@ -157,6 +180,7 @@ def _answer(step: Step, runs: Sequence[Totals], streams: Mapping[str, Sequence[S
         sides=sides,
         side_errors=side_errors,
         streams=streams,
+        layers=layers,
     )
 
 

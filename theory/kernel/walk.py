@@ -26,10 +26,12 @@ from depthlaw.theory.stack import SublayerKind
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums by role, over the network and over each of its sides; each number is to be multiplied by e^exponent."""
+    """Sums by role, over the network, over each of its sides and each sublayer of a side; each number is to be
+    multiplied by e^exponent."""
 
     values: dict[str, float]
     sides: list[dict[str, float]]
+    layers: list[list[dict[str, float]]]
     exponent: float
 
 
@@ -425,6 +427,7 @@ class Passage:
         which: int,
     ) -> None:
         self.asked, self.sublayer, self.x, self.first_values = asked, sublayer, x, first_values
+        self.beside = beside
         self.places = asked.network.places(sublayer)
         if asked.network.norm_kind in ("dyt", "derf") and (inside := self.places & {"q", "k", "v", "inner"}):
             raise ValueError(f"{asked.network.norm_kind} stands on the stream, not at {', '.join(sorted(inside))}")
@@ -446,6 +449,17 @@ class Passage:
             cross = sublayer.residual_weight * sublayer.input_weight * beside.cross
             self.sum = _of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
         self.next = asked.normed(self.sum) if "post" in self.places else self.sum
+
+    @property
+    def added(self) -> tuple[float, float]:
+        """The cosine of the streams before and behind this sublayer, and the branch's share of the sum; means over
+        tokens. A norm behind the sum keeps its direction, as does dyt where its input is small."""
+        x, total = self.x.diagonal, self.sum.diagonal
+        along = self.sublayer.residual_weight * x
+        if self.beside is not None and self.sublayer.input_weight:
+            along = along + self.sublayer.input_weight * self.beside.cross.diagonal()
+        share = self.sublayer.branch_weight**2 * self.branch.diagonal / total
+        return float((along / np.sqrt(x * total)).mean()), float(share.mean())
 
     @property
     def _lengths(self) -> Array:
@@ -524,7 +538,8 @@ class Passage:
 class Counted:
     """A part in units of e^exponent, and how often it counts.
 
-    side: the index of the side that the parameter is on; the head is on the last. linear: in what is linear in the
+    side: the index of the side that the parameter is on; the head is on the last. place: the index of the sublayer that
+    it is in; None outside of them. linear: in what is linear in the
     gradient's Gram matrix. root: in what goes as the root of that matrix.
     """
 
@@ -533,13 +548,15 @@ class Counted:
     side: int
     linear: float = 1.0
     root: float = 1.0
+    place: int | None = None
 
 
 class Walk:
     """Forward and backward once, with one set of quasi-random points.
 
     parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... besides: by side, the second stream at
-    its end, where there is one. gradients: by side, the mean one at each of the streams.
+    its end, where there is one. gradients: by side, the mean one at each of the streams. added: by side, of each
+    sublayer the cosine of the streams before and behind it and the branch's share of the sum.
     """
 
     def __init__(
@@ -565,6 +582,7 @@ class Walk:
         self.streams: list[list[Gram]] = []
         self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
+        self.added: list[list[tuple[float, float]]] = []
 
     def run(self, advance: Callable[[float], None]) -> None:
         """Go forward and back once. advance: told 1 for each sublayer on either way. ArithmeticError where the stream
@@ -632,6 +650,7 @@ class Walk:
                 raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
             advance(1.0)
         self.streams.append(stream)
+        self.added.append([passage.added for passage in passages])
         self.besides += [beside] if beside is not None and self.network.has_second_stream else []
         return passages
 
@@ -654,11 +673,11 @@ class Walk:
         to_memory: Gradient | None = None
         to_values: Gradient | None = None
         below = [gradient]
-        for passage in reversed(passages):
+        for place, passage in reversed(list(enumerate(passages))):
             exponent = gradient.exponent
             gradient, more, values, parts, beside = passage.backward(gradient, beside, to_values)
             below.append(gradient)
-            self._add(parts, exponent, side)
+            self._add(parts, exponent, side, place)
             if more is not None:
                 to_memory = more if to_memory is None else to_memory.plus(more)
             if values is not None:
@@ -667,15 +686,16 @@ class Walk:
         at_input = gradient.matrix
         if beside is not None:
             at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
+            below[-1] = replace(gradient, matrix=at_input)  # x_0 is read again later on, or begins both streams
         self._add([_embedding(at_input, self.asked, self.inputs, side)], gradient.exponent, side)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
-    def _add(self, parts: Iterable[Part], exponent: float, side: int) -> None:
-        self.parts += [Counted(part, exponent, side, *self._counts) for part in parts]
+    def _add(self, parts: Iterable[Part], exponent: float, side: int, place: int | None = None) -> None:
+        self.parts += [Counted(part, exponent, side, *self._counts, place) for part in parts]
 
     def totals(self) -> Totals:
-        """The update by step and role, and by side."""
+        """The update by step and role, by side and by sublayer."""
         totals: Totals = {}
         for step in self.steps:
             is_linear = step.matrices is Functional.FROBENIUS_SQUARED  # as of all else: no mixed step has it
@@ -684,11 +704,13 @@ class Walk:
             top = degree * max(entry.exponent for entry, _ in counted)
             values: dict[str, float] = {}
             sides: list[dict[str, float]] = [{} for _ in self.network.sides]
+            layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
             for entry, weight in counted:
                 value = weight * entry.part.value(step) * math.exp(degree * entry.exponent - top)
-                for sums in (values, sides[entry.side]):
+                of_layer = [] if entry.place is None else [layers[entry.side][entry.place]]
+                for sums in (values, sides[entry.side], *of_layer):
                     sums[entry.part.role] = sums.get(entry.part.role, 0.0) + value
-            totals[step] = Sums(values, sides, top)
+            totals[step] = Sums(values, sides, layers, top)
         return totals
 
 

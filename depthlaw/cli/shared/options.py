@@ -353,8 +353,9 @@ def option(text: str, default: Any = None, panel: str | None = None, *, called: 
     """An option; how its value is read follows from the type of its parameter.
 
     text: its help. default: the value where it is left out, ``REQUIRED`` where it must not be. called: the option's
-    name, where it is not the parameter's. about: ``known``, one of the constants above, which the help lists where the
-    text is no sentence; ``complete``; ``read``, where the type does not say it; ``metavar``; and limits for the reader.
+    name, where it is not the parameter's, or several. about: ``known``, one of the constants above, which the help
+    lists where the text is no sentence; ``complete``; ``read``, where the type does not say it; ``metavar``; and limits
+    for the reader.
     """
     return Option(text, default, panel, called, about)
 
@@ -381,6 +382,13 @@ SCHEDULER = option(
     None,
     MORE,
     metavar="ADDRESS",
+)
+BY_LAYER = option(
+    "Also show each x_l (its size, how much of it the last sublayer added, its gradient) and each sublayer's part of "
+    "the update.",
+    None,
+    MORE,
+    called="--by-layer --profile",
 )
 ROLES = option("Also show each role (q, k, v, out, fc1 ...) by itself, and draw each in --plot.", None, MORE)
 PLOT = option("Draw the update against depth, log-log, to a .png, .svg or .pdf file.", None, MORE, suffixes=FIGURES)
@@ -435,7 +443,7 @@ def _for_typer(name: str, hint: Any, declared: Option) -> inspect.Parameter:
         called, default = called or f"--{name.replace('_', '-')}", bool(default)
     make = typer.Argument if is_argument else typer.Option
     info = make(
-        *([] if called is None else [called]),
+        *(called or "").split(),
         help=text,
         metavar=about.get("metavar", usual[1]),
         rich_help_panel=panel,

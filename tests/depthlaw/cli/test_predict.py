@@ -23,7 +23,7 @@ from depthlaw.paper_checks.pages.drawing import Drawing, save
 from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
 from depthlaw.sims.optim import NORMALISATION
 from depthlaw.theory.kernel import setting
-from depthlaw.theory.kernel.predict import Inputs, predict_kernel
+from depthlaw.theory.kernel.predict import Inputs, Stream, predict_kernel
 from tests.command import depthlaw, document, told
 
 pytestmark = pytest.mark.usefixtures("kernel_once")
@@ -279,3 +279,38 @@ def test_what_a_recipe_leaves_out_is_told() -> None:
     without, with_eps = (json.loads(told(*f"{asked} {option}".split())) for option in ("", "--norm-eps 1e-3"))
     assert with_eps["network"]["norm_eps"] == 1e-3 and "norm_eps" not in without["network"]
     assert with_eps["rows"][0]["update"] < without["rows"][0]["update"] / 2
+
+
+BY_LAYER = "--scheme pre-ln --optimizer adam --attention --tokens 4 --layers 2 --by-layer"
+
+
+def test_by_layer_has_what_measuring_has() -> None:
+    """The same keys in both documents, and a page that says what the columns are."""
+    predicted = document("predict", *BY_LAYER.split())["rows"][0]
+    measured = document("measure", *BY_LAYER.split(), "--width", "16", "--seeds", "2", "--no-keep")["rows"][0]
+    streams = predicted["streams"]["encoder"]
+    assert streams.keys() == measured["streams"]["encoder"].keys() - {"5"}  # that behind the final norm
+    assert measured["streams"]["encoder"]["1"].keys() - streams["1"].keys() == {"cosine_with_input"}
+    assert predicted["updates_by_layer"].keys() == measured["updates_by_layer"].keys()
+    total = sum(sum(layers.values()) for role, layers in predicted["updates_by_layer"].items() if role in BRANCH_ROLES)
+    assert total == pytest.approx(predicted["update"], rel=0.05)  # of one set of points, and of four
+    text = " ".join(printed(BY_LAYER).split())
+    assert "1 where a sublayer is the identity" in text and "From x_0 to x_4 the second moment goes from 1 to " in text
+
+
+def test_a_gradient_beyond_the_floats_is_told_by_its_logarithm() -> None:
+    numbers = {"second_moment": 1.0, "token_correlation": 0.0, "cosine_with_previous": 1.0, "branch_share": 0.0}
+    stream = Stream(**numbers, log10_gradient_square=400.0)
+    layers = predicted_rows.layers_of(
+        predicted_rows.KernelPrediction(
+            num_sublayers=0,
+            update=0.0,
+            roles={},
+            log10_update=0.0,
+            error={},
+            sides={},
+            streams={"encoder": [stream]},
+            layers={},
+        )
+    )
+    assert layers["streams"]["encoder"]["0"] == {**numbers, "gradient_square": None, "log10_gradient_square": 400.0}

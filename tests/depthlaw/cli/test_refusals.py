@@ -70,6 +70,7 @@ REFUSED = {
     f"predict {STACK}": "--sublayers is wanted",
     f"predict {STACK} --sublayers 4 --correlation 0": "--correlation needs --attention",
     f"predict {STACK} --sublayers 4 --precise": "--precise needs --attention",
+    f"predict {STACK} --sublayers 4 --profile": "--by-layer needs --attention",
     f"predict {STACK} --attention --sublayers 4 --heads 2": "--heads needs --width",
     f"predict {STACK} --attention --sublayers 4 --heads 3 --width 10": "--width 10 is not a multiple of --heads 3",
     f"predict {STACK} --attention --sublayers 4 --tokens 129 --batch 2": "--batch 2 is 258: a prediction takes at most "

@@ -15,13 +15,14 @@ from depthlaw.network.lower import lower_transformer
 from depthlaw.network.network import Network
 from depthlaw.recipes.catalogue import RECIPES, recipe
 from depthlaw.recipes.recipe import LETTERS, evaluate
-from depthlaw.sims.measure import Question, run
+from depthlaw.sims.measure import Question, collect, run
 from depthlaw.sims.model import ModelConfig, SublayerConfig, Transformer, alternating, by_role, gradients, side_by_side
 from depthlaw.sims.stats import estimate
 from depthlaw.sims.update import Task
 from depthlaw.theory.kernel.predict import predict_kernel, unit_power
 from depthlaw.theory.kernel.softmax import DrawnNorm
 from depthlaw.theory.symbols import N, d, l
+from tests.often import often
 
 D, LAYERS, SEEDS = 256, 2, 32
 TASK = Task(num_tokens=8, correlation=0.5, trains_inputs=True, readout="sum")
@@ -115,6 +116,38 @@ def test_what_is_predicted_is_what_networks_do(name: str) -> None:
         allowed = ALLOWED / 2 if is_update else ALLOWED
         assert low - allowed < 1 < high + allowed, role
         assert not is_update or high - low < 0.4
+
+
+@pytest.mark.parametrize("name", often(["x_0 again", "gated", "two norms", "dyt", "norms behind branches"], 2))
+def test_what_each_layer_does_is_predicted(name: str) -> None:
+    """Of each x_l its size, its cosines and its gradient, and of each sublayer its part of the update."""
+    network = BLOCKS[name]
+    transformer = as_transformer(network, head_size=network.size_of_head)
+    prediction = predict_kernel(transformer, as_inputs(TASK, network), ["sgd"])["sgd"]
+    values = collect(Question(config=network, task=TASK, has_layers=True, dtype="float32"), range(16))
+    wanted = {}
+    for index, stream in enumerate(prediction.streams["encoder"]):
+        at = f"layer/encoder/{index}"
+        wanted |= {f"{at}/{one}": getattr(stream, one) for one in ("second_moment", "cosine_with_previous")}
+        wanted |= {f"{at}/token_correlation": stream.token_correlation}
+        wanted |= {f"{at}/gradient_square": 10**stream.log10_gradient_square}
+        if name == "gated":  # nothing but the branch is added, which knows nothing of the stream
+            assert stream.branch_share == pytest.approx(1 - stream.cosine_with_previous**2, abs=1e-3)
+    for index, (attention, ffn) in enumerate(zip(*[iter(prediction.layers["encoder"])] * 2, strict=True), start=1):
+        wanted |= {f"sgd/layer/{role}/{index}": attention[role] for role in ("v", "out")}
+        wanted |= {f"sgd/layer/{role}/{index}": ffn[role] for role in ("fc1", "fc2")}
+    for quantity, predicted in wanted.items():
+        over = estimate([value / predicted for value in values[quantity]], level=0.9999)
+        assert over.low is not None and over.high is not None
+        assert over.low - ALLOWED < 1 < over.high + ALLOWED, quantity
+
+
+def test_layers_add_up_to_the_whole() -> None:
+    network = BLOCKS["gated"]
+    transformer = as_transformer(network, head_size=network.size_of_head)
+    for answer in predict_kernel(transformer, as_inputs(TASK, network), OPTIMIZERS, replicates=1).values():
+        for role in ("q", "k", "v", "out", "fc1", "fc2"):
+            assert sum(layer.get(role, 0.0) for layer in answer.layers["encoder"]) == pytest.approx(answer.roles[role])
 
 
 def test_the_derivative_of_a_head_s_norm_is_autograd_s() -> None:

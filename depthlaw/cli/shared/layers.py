@@ -1,0 +1,85 @@
+"""What stands by layer in a row of ``predict`` or ``measure``, for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from depthlaw.cli.shared import words
+from depthlaw.system.page import Page, grid
+
+_SHOWN_LAYERS = 16
+_LOG10 = "log10_gradient_square"
+
+
+def show_layers(page: Page, row: Mapping[str, Any]) -> None:
+    """Of a row that has ``streams`` and ``updates_by_layer``; of another nothing."""
+    for side, streams in row.get("streams", {}).items():
+        names = dict.fromkeys(name for stream in streams.values() for name in stream if name != _LOG10)
+        columns = {name.replace("_", " "): {at: values.get(name) for at, values in streams.items()} for name in names}
+        of_side = {"encoder": 2 * row.get("num_layers", 0), "decoder": 3 * row.get("num_decoder_layers", 0)}
+        num_sublayers = of_side[side] if "num_layers" in row else row["num_sublayers"]
+        last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > num_sublayers else ""
+        _show_columns(page, f"L = {row['num_sublayers']}: x_l of the {side}{last}", "l", columns)
+        page.say(_in_words(list(streams.values())[: num_sublayers + 1]))
+    if row.get("streams"):
+        page.say(
+            "second moment: of an entry of x_l. token correlation: the mean cosine of two tokens. cosine with "
+            "previous: of x_l and x_(l-1), 1 where a sublayer is the identity. branch share: of the sum's square what "
+            "the branch adds. gradient square: of the objective's gradient at x_l, over all tokens.",
+            "dim",
+        )
+    if parts := _by_kind(row.get("updates_by_layer", {})):
+        order = ", the encoder's first" if "num_layers" in row else ""
+        heading = f"L = {row['num_sublayers']}: update of the n-th sublayer of a kind{order}"
+        _show_columns(page, heading, "n", parts)
+
+
+def _in_words(streams: list[Mapping[str, float | None]]) -> str:
+    """What becomes of the stream's size, how much the first and the last sublayer do, and what reaches x_0."""
+    end = len(streams) - 1
+    moments = [stream.get("second_moment") for stream in streams]
+    cosines = [stream.get("cosine_with_previous") for stream in streams]
+    texts = []
+    if moments[0] and moments[-1]:
+        texts.append(f"From x_0 to x_{end} the second moment goes from {moments[0]:.3g} to {moments[-1]:.3g}.")
+    if cosines[1] is not None and cosines[-1] is not None:
+        texts.append(
+            f"The first sublayer's output has a cosine of {cosines[1]:.3g} with its input, the last's "
+            f"{cosines[-1]:.3g}."
+        )
+    if (ratio := _gradient_ratio(streams[0], streams[-1])) is not None:
+        texts.append(f"The gradient at x_0 is {ratio:.3g} times as long as at x_{end}.")
+    return " ".join(texts)
+
+
+def _gradient_ratio(first: Mapping[str, float | None], last: Mapping[str, float | None]) -> float | None:
+    log10s = [stream.get(_LOG10) for stream in (first, last)]
+    squares = [stream.get("gradient_square") for stream in (first, last)]
+    if log10s[0] is not None and log10s[1] is not None:
+        power = (log10s[0] - log10s[1]) / 2
+        return 10**power if power < 300 else None
+    return math.sqrt(squares[0] / squares[1]) if squares[0] is not None and squares[1] else None
+
+
+def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:
+    """The matrices of a sublayer together, by kind and number. None where one of them is missing; fc3 is of gated FFNs
+    alone."""
+    sums: dict[str, dict[str, float | None]] = {}
+    for kind, roles in words.ROLES_OF_KINDS.items():
+        present = [by_role[role] for role in roles if role in by_role]
+        num_wanted = sum(role in by_role or role != "fc3" for role in roles)
+        for number in dict.fromkeys(number for values in present for number in values):
+            known = [part for values in present if (part := values.get(number)) is not None]
+            sums.setdefault(kind, {})[number] = sum(known) if len(known) == num_wanted else None
+    return sums
+
+
+def _show_columns(page: Page, heading: str, first: str, columns: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Few enough lines to read, evenly, and the last."""
+    lines = list(dict.fromkeys(line for values in columns.values() for line in values))
+    shown = dict.fromkeys([*lines[:: -(-len(lines) // _SHOWN_LAYERS)], lines[-1]])
+    values = ((line, [column.get(line) for column in columns.values()]) for line in shown)
+    page.say(heading)
+    page.show(grid([first, *columns], ([line, *("-" if x is None else f"{x:.4g}" for x in xs)] for line, xs in values)))
