@@ -1,4 +1,4 @@
-"""CompleteP: what its Table 1 multiplies the learning rate and eps by, m_L the ratio of depths, at initialisation."""
+"""CompleteP: what Table 1 multiplies rate, eps and decay by, m_L the ratio of depths, and a block's second order."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sympy import Expr, Rational
+from sympy import Expr, Rational, expand, log, simplify, solve
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Kind, Route, claim
+from depthlaw.paper_checks.claims.claim import Amendment, Finding, Kind, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra, second_meanfield
-from depthlaw.paper_checks.routes.checks import check
+from depthlaw.paper_checks.routes.checks import Answers, check, python_command
 from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
@@ -69,16 +69,136 @@ def _log(power: float, length: int) -> float:
     return power * math.log(length)
 
 
-CLAIMS = (
-    claim(
-        "CP-01",
-        kind=Kind.RESULT,
-        name="rate and eps, at initialisation",
-        locator="Table 1",
-        quote="branch m_L^-alpha, AdamW's rate m_L^(alpha - 1), eps m_N^-1 m_L^-alpha",
-        summary="with a branch of m_L^-alpha, a rate of m_L^(alpha - 1) and an eps of m_L^-alpha hold AdamW's step",
-        statement=_TABLE,
-        checks=(_by_order, _by_sum),
-        mutants=changed(_TABLE, rate=[_alpha, _alpha - 2, -_alpha / 2], eps=[0 * _alpha, -2 * _alpha]),
+_CP_01 = claim(
+    "CP-01",
+    kind=Kind.RESULT,
+    name="rate and eps, at initialisation",
+    locator="Table 1",
+    quote="branch m_L^-alpha, AdamW's rate m_L^(alpha - 1), eps m_N^-1 m_L^-alpha",
+    summary="with a branch of m_L^-alpha, a rate of m_L^(alpha - 1) and an eps of m_L^-alpha hold AdamW's step",
+    statement=_TABLE,
+    checks=(_by_order, _by_sum),
+    mutants=changed(_TABLE, rate=[_alpha, _alpha - 2, -_alpha / 2], eps=[0 * _alpha, -2 * _alpha]),
+)
+
+# ---------------------------------------------------------------- CP-02: a block's change to second order
+
+_ORDERS = Values.of(
+    "a block of two matrices, L^(-alpha) W2 phi(W1 x), whose weights move by L^(alpha - 1): its change is L^({first}) "
+    "to first order and L^({second}) to second, and the two are of one order at alpha = {equal} alone",
+    first=-1,
+    second=_alpha - 2,
+    equal=1,
+)
+
+
+@check(Route.PROOF, "terms of L^(-alpha) (W2 + s D2) (W1 + s D1) in s = L^(alpha - 1)")
+def _by_expansion(s: Values) -> list[bool | None]:
+    step, w1, w2, d1, d2 = (scratch(name, positive=True) for name in ("s", "w_1", "w_2", "d_1", "d_2"))
+    change = expand((w2 + step * d2) * (w1 + step * d1) - w2 * w1)
+    orders = [simplify(log(L**-_alpha * L ** (n * (_alpha - 1))) / log(L)) for n in (1, 2)]
+    has_both = all(change.coeff(step, n) != 0 for n in (1, 2))
+    equal = solve(orders[0] - orders[1], _alpha)
+    return [
+        has_both and algebra.equal(s["first"], orders[0]) and algebra.equal(s["second"], orders[1]),
+        equal == [s["equal"]],
+    ]
+
+
+@check(Route.NUMERIC, "a tanh block 64 wide, at 10^4 and 10^8 layers, alpha = 1/2 and 3/4")
+def _of_a_block(s: Values) -> list[bool | None]:
+    import numpy as np
+
+    generator = np.random.default_rng(2)
+    w1, w2, d1, d2 = (generator.normal(size=(64, 64)) / 8 for _ in range(4))
+    x = generator.normal(size=64)
+
+    def sizes(length: float, alpha: float) -> tuple[float, float]:
+        step = length ** (alpha - 1)
+        pairs = ((w2 + step * d2, w1 + step * d1), (w2 - step * d2, w1 - step * d1), (w2, w1))
+        plus, minus, still = (second @ np.tanh(first @ x) for second, first in pairs)
+        orders = (plus - minus) / 2, (plus + minus - 2 * still) / 2
+        first, second = (float(np.linalg.norm(length**-alpha * order)) for order in orders)
+        return first, second
+
+    answers: list[bool | None] = []
+    for alpha in _ALPHAS[:2]:  # where steps are small; at 1 they are not, whatever the depth
+        small, large = sizes(1e4, float(alpha)), sizes(1e8, float(alpha))
+        for name, before, after in zip(("first", "second"), small, large, strict=True):
+            answers.append(abs(math.log(after / before, 1e4) - float(s[name].subs(_alpha, alpha))) < 0.02)
+    return answers
+
+
+_CP_02 = claim(
+    "CP-02",
+    kind=Kind.STEP,
+    locator="(6)",
+    quote="the linear term of a block's change is of order L^-1, the second-order one of L^(alpha - 2): equal order "
+    "only at alpha = 1",
+    summary="a block's change is of order L^-1 to first order and L^(alpha - 2) to second, equal at alpha = 1 alone",
+    statement=_ORDERS,
+    checks=(_by_expansion, _of_a_block),
+    mutants=changed(_ORDERS, first=[-2, -_alpha], second=[-1 + 0 * _alpha, 2 * _alpha - 3], equal=Rational(1, 2)),
+)
+
+# ---------------------------------------------------------------- CP-05: weight decay
+
+_DECAY = Values.of(
+    "AdamW's weight decay is times m_L^({decay}), 1/2 <= alpha <= 1: what it takes off a weight in a step does not "
+    "depend on the depth",
+    decay=0,
+)
+
+
+@check(Route.PROOF, "the power of m_L in rate times decay, the rate times m_L^(alpha - 1)")
+def _taken_off(s: Values) -> Answers:
+    powers = {alpha: (alpha - 1 + s["decay"]).subs(_alpha, alpha) for alpha in _ALPHAS}
+    holds = [power == 0 for power in powers.values()]
+    example = {
+        "printed": s.text,
+        "found": "at alpha = 1/2 and four times the depth the rate is half, and so is what decay takes off",
+        "command": python_command("print(*[4**(alpha - 1) for alpha in (0.5, 0.75, 1)])"),
+    }
+    numbers = {f"alpha = {alpha}": str(power) for alpha, power in powers.items()}
+    return Answers(holds=holds, numbers=numbers, counterexample=None if all(holds) else example)
+
+
+@check(Route.NUMERIC, "what is left of a weight after 1,000 steps of torch's AdamW without a gradient, m_L = 1 and 16")
+def _left(s: Values) -> list[bool | None]:
+    import torch
+
+    def left(alpha: Expr, ratio: int) -> float:
+        weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+        rate, decay = (float(ratio ** power.subs(_alpha, alpha)) for power in (_alpha - 1, s["decay"] + 0 * _alpha))
+        optimizer = torch.optim.AdamW([weight], lr=0.01 * rate, weight_decay=0.1 * decay)
+        for _ in range(1000):
+            weight.grad = torch.zeros_like(weight)
+            optimizer.step()
+        return weight.item()
+
+    return [abs(left(alpha, 16) - left(alpha, 1)) < 1e-9 for alpha in _ALPHAS]
+
+
+_CP_05 = claim(
+    "CP-05",
+    kind=Kind.REMARK,
+    locator="Table 1",
+    quote="weight decay has no m_L at any alpha",
+    summary="AdamW's weight decay needs no factor of depth, whatever alpha",
+    statement=_DECAY,
+    checks=(_taken_off, _left),
+    mutants=changed(_DECAY, decay=[1, Rational(1, 2)]),
+    expected=Verdict.REFUTED,
+    instead=Amendment(
+        statement=_DECAY.with_(decay=1 - _alpha),
+        text="the decay is times m_L^(1 - alpha): no factor at alpha = 1 alone",
+    ),
+    condition="a decay that is not multiplied by the learning rate, or another measure than what a step takes off",
+    finding=Finding(
+        "CompleteP's Table 1 leaves weight decay without a factor of depth at every alpha; rate times decay is "
+        "independent of depth at alpha = 1 alone",
+        rank=91,
     ),
 )
+
+CLAIMS = (_CP_01, _CP_02, _CP_05)

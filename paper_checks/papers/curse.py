@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from sympy import Rational, S, Symbol, exp, log, simplify
+from sympy import Rational, S, Symbol, exp, expand_log, log, series, simplify, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
@@ -17,7 +17,7 @@ from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check, python_command
 from depthlaw.paper_checks.routes.streams import STREAM, StreamOrder
-from depthlaw.theory.symbols import L
+from depthlaw.theory.symbols import L, scratch
 
 _TRAINED = "variances of the stream by layer along training, of Pre-LN networks of several depths"
 
@@ -125,6 +125,72 @@ _CD_02 = claim(
     ),
 )
 
+# ---------------------------------------------------------------- CD-03: the bound of the Jacobian
+
+_A, _B = scratch("A", positive=True), scratch("B", positive=True)
+_BOUND = Values.of(
+    "with sigma_k^2 = k, the product over k up to L of (1 + A/sigma_k + B/sigma_k^2) is of order {order}", order=L
+)
+
+
+@check(
+    Route.PROOF,
+    "log of the product: the sums of its series in k^(-1/2), to the term that converges",
+    steps=lambda: (
+        "log(1 + A k^(-1/2) + B k^(-1)) = A k^(-1/2) + (B - A^2/2) k^(-1) + O(k^(-3/2))",
+        "summed to L: 2 A sqrt(L) + (B - A^2/2) log L + O(1)",
+    ),
+)
+def _bound_of_series(s: Values) -> list[bool | None]:
+    z = Symbol("z", positive=True)
+    terms = series(log(1 + _A * z + _B * z**2), z, 0, 3).removeO()
+    exponent = 2 * terms.coeff(z, 1) * sqrt(L) + terms.coeff(z, 2) * log(L)
+    return [simplify(expand_log(log(s["order"])) - exponent) == 0]
+
+
+@check(Route.NUMERIC, "the product over the printed order at 10^2, 10^4 and 10^6, A and B of 1/2, 1 and 2")
+def _bound_in_numbers(s: Values) -> Answers:
+    holds: list[bool | None] = []
+    for a, b in ((1.0, 1.0), (0.5, 2.0), (2.0, 0.5)):
+        ratios, total = [], 0.0
+        for k in range(1, 10**6 + 1):
+            total += math.log1p(a * k**-0.5 + b / k)
+            if k in (10**2, 10**4, 10**6):
+                ratios.append(total - float(log(s["order"]).subs({_A: a, _B: b, L: k}).evalf()))
+        holds.append(algebra.settles(ratios))
+    code = "import math; print(*[math.prod(1 + k**-0.5 + 1/k for k in range(1, n + 1)) / n for n in (10, 100, 1000)])"
+    example = {
+        "printed": s.text,
+        "found": "A/sigma_k adds up to 2 A sqrt(L) in the exponent, so the bound grows as exp(2 A sqrt(L))",
+        "command": python_command(code),
+    }
+    return Answers(holds=holds, counterexample=None if all(holds) else example)
+
+
+_CD_03 = claim(
+    "CD-03",
+    kind=Kind.STEP,
+    name="what the bound comes to",
+    locator="(9) to (11)",
+    quote="the norm of the derivative of y_L by x_1 is at most the product of 1 + A/sigma_k + B/sigma_k^2; with a "
+    "variance that grows as l it is at most Theta(L)",
+    summary="with a variance of l the product of 1 + A/sigma_k + B/sigma_k^2 is of order L",
+    statement=_BOUND,
+    checks=(_bound_of_series, _bound_in_numbers),
+    mutants=changed(_BOUND, order=[L**2, exp(sqrt(L))]),
+    expected=Verdict.REFUTED,
+    instead=Amendment(
+        statement=_BOUND.with_(order=exp(2 * _A * sqrt(L)) * L ** (_B - _A**2 / 2)),
+        text="the product is of order exp(2 A sqrt(L)) L^(B - A^2/2)",
+    ),
+    condition="A = 0: what is left is L^B",
+    finding=Finding(
+        "The Curse of Depth's bound of the Jacobian, a product of 1 + A/sigma + B/sigma^2, is of order "
+        "exp(2 A sqrt(L)) where the variance grows as l, not L",
+        rank=65,
+    ),
+)
+
 # ---------------------------------------------------------------- CD-04: LayerNorm Scaling
 
 _SCALED = StreamOrder(scheme="ln-scaling", low=L, high=L ** Rational(3, 2))
@@ -151,4 +217,4 @@ _CD_04 = claim(
     ),
 )
 
-CLAIMS = (_CD_01, _CD_02, _CD_04)
+CLAIMS = (_CD_01, _CD_02, _CD_03, _CD_04)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import mpmath
-from sympy import Expr, Rational, S, sign
+from sympy import Expr, Rational, S, limit, oo, sign
 
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Claim, Kind, Route, claim
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.routes.checks import check, growth_part
-from depthlaw.theory.symbols import L
+from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
     from depthlaw.theory.schemes import Scheme
@@ -103,4 +103,59 @@ _TP_02 = claim(
     mutants=changed(_POWERS, least=[Rational(1, 4), Rational(3, 4)], total=[Rational(1, 2), 2]),
 )
 
-CLAIMS = (_TP_01, _TP_02)
+# ---------------------------------------------------------------- TP-05: which layers are alike
+
+_ALIKE = Values.of(
+    "an eighth of the layers apart, the stream of a network of branches times L^(-alpha) is the same in the limit of "
+    "many layers for alpha > {least}, and another at alpha = {least}",
+    least=Rational(1, 2),
+)
+
+
+@check(Route.PROOF, "E |x_l+L/8 - x_l|^2 / E |x_l|^2 of independent branches, at l = L/2 and L to infinity")
+def _apart(s: Values) -> list[bool | None]:
+    """Each branch adds a variance of its own, c L^(-2 alpha)."""
+    c = scratch("c", positive=True)
+    answers: list[bool | None] = []
+    for more, is_alike in ((S.Zero, False), (Rational(1, 8), True), (Rational(1, 2), True)):
+        added = c * L ** (-2 * (s["least"] + more))
+        apart = limit((L / 8 * added) / (1 + L / 2 * added), L, oo)
+        answers.append((apart == 0) == is_alike)
+    return answers
+
+
+@check(Route.NUMERIC, "drawn Pre-LN ReLU networks of 64 and 1,024 layers, 64 wide")
+def _drawn_apart(s: Values) -> list[bool | None]:
+    import numpy as np
+
+    def apart(length: int, alpha: float) -> float:
+        generator = np.random.default_rng(5)
+        x = generator.normal(size=(32, 64))
+        middle = x
+        for layer in range(1, 5 * length // 8 + 1):
+            middle = x if layer == length // 2 + 1 else middle
+            u = x / np.sqrt((x**2).mean(-1, keepdims=True))
+            w1, w2 = (generator.normal(size=(64, 64)) / 8 for _ in range(2))
+            x = x + length**-alpha * np.maximum(u @ w1, 0) @ w2
+        return float(((x - middle) ** 2).sum() / (middle**2).sum())
+
+    answers: list[bool | None] = []
+    for more, is_alike in ((0.0, False), (0.25, True)):
+        ratio = apart(1024, float(s["least"]) + more) / apart(64, float(s["least"]) + more)
+        answers.append(ratio < 0.5 if is_alike else ratio > 0.5)
+    return answers
+
+
+_TP_05 = claim(
+    "TP-05",
+    kind=Kind.RESULT,
+    name="at initialisation",
+    locator="Section 1.1",
+    quote="with alpha in (1/2, 1] neighbouring layers become alike",
+    summary="with a branch of L^(-alpha), alpha above 1/2, layers near one another have the same stream, at 1/2 not",
+    statement=_ALIKE,
+    checks=(_apart, _drawn_apart),
+    mutants=changed(_ALIKE, least=[Rational(1, 4), Rational(3, 4)]),
+)
+
+CLAIMS = (_TP_01, _TP_02, _TP_05)

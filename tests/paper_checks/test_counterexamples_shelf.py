@@ -67,3 +67,88 @@ def test_KE_04_deepnet_s_alpha_beta_is_not_one() -> None:
         assert math.isclose(alpha * beta, 0.5**0.5)
         for length in (num_layers, 2 * num_layers):
             assert not math.isclose(length**0.25 * length**-0.25, alpha * beta, rel_tol=0.1)
+
+
+def test_CD_03_the_bound_outgrows_every_power() -> None:
+    """A = B = 1 and sigma_k^2 = k: over L it keeps growing, and exp(2 sqrt(L)) sqrt(L) is what it settles to."""
+    lengths = (10, 100, 1000)
+    printed = [math.prod(1 + k**-0.5 + 1 / k for k in range(1, length + 1)) for length in lengths]
+    over = [value / length for value, length in zip(printed, lengths, strict=True)]
+    assert over[0] < over[1] / 1e4 < over[2] / 1e16
+    left = [math.log(value) - 2 * n**0.5 - math.log(n) / 2 for value, n in zip(printed, lengths, strict=True)]
+    assert abs(left[2] - left[1]) < abs(left[1] - left[0]) < 0.5
+
+
+def test_CP_05_a_rate_that_falls_takes_decay_along() -> None:
+    """torch's AdamW on a weight without a gradient: at alpha = 1/2, four times as deep, half as much is taken off."""
+
+    def taken_off(ratio: int, alpha: float) -> float:
+        weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+        optimizer = torch.optim.AdamW([weight], lr=0.01 * ratio ** (alpha - 1), weight_decay=0.1)
+        weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+        return 1 - weight.item()
+
+    assert math.isclose(taken_off(4, 0.5), taken_off(1, 0.5) / 2, rel_tol=1e-9)
+    assert math.isclose(taken_off(4, 1.0), taken_off(1, 1.0), rel_tol=1e-9)
+
+
+class _Layer(torch.nn.Module):
+    """x + branch W2 relu(W1 norm(x)), or norm(x + branch W2 relu(W1 x))."""
+
+    def __init__(self, width: int, branch: float, *, is_post: bool) -> None:
+        super().__init__()
+        self.up, self.down = (torch.nn.Linear(width, width, bias=False) for _ in range(2))
+        for part in (self.up, self.down):
+            torch.nn.init.normal_(part.weight, std=width**-0.5)
+        self.branch, self.is_post, self.norm = branch, is_post, torch.nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_post:
+            return self.norm(x + self.branch * self.down(self.up(x).relu()))
+        return x + self.branch * self.down(self.up(self.norm(x)).relu())
+
+
+def built(num_layers: int, branch: float = 1.0, num_post: int = 0, width: int = 128) -> torch.nn.Sequential:
+    """The first num_post layers are post-norm, and a stack of them alone has no norm behind it."""
+    layers = [_Layer(width, branch, is_post=layer < num_post) for layer in range(num_layers)]
+    last = torch.nn.Identity() if num_post == num_layers else torch.nn.LayerNorm(width)
+    return torch.nn.Sequential(*layers, last, torch.nn.Linear(width, 1, bias=False))
+
+
+def test_MC_01_adam_s_first_step_grows_as_the_root_of_depth() -> None:
+    """What a step of sign(gradient) of the branches' matrices changes the output by, to first order."""
+
+    def moved(num_layers: int) -> float:
+        """The sum over 24 networks."""
+        torch.manual_seed(num_layers)
+        total = 0.0
+        for _ in range(24):
+            model = built(num_layers, branch=1.4 / math.sqrt(num_layers))
+            matrices = [parameter for parameter in model.parameters() if parameter.shape == (128, 128)]
+            gradients = torch.autograd.grad(model(torch.randn(1, 128)).sum(), matrices)
+            total += sum(float(gradient.abs().sum()) for gradient in gradients)
+        return total
+
+    growth = moved(64) / moved(8)
+    assert 2 < growth < 4, "eight times the layers: the root of eight is 2.8"
+
+
+def test_MX_01_post_ln_s_early_layers_have_as_much_gradient_as_its_late_ones() -> None:
+    """Root mean square over 32 inputs, of 16 layers; Mix-LN's first quarter is post-norm."""
+
+    def norms(num_post: int) -> list[float]:
+        torch.manual_seed(1)
+        model = built(16, num_post=num_post)
+        squares = torch.zeros(16)
+        for _ in range(32):
+            model.zero_grad()
+            model(torch.randn(1, 128)).sum().backward()
+            for place, layer in enumerate(list(model)[:16]):
+                grads = [parameter.grad for parameter in layer.parameters() if parameter.ndim == 2]
+                squares[place] += sum(float(grad.square().sum()) for grad in grads if grad is not None)
+        return squares.sqrt().tolist()
+
+    pre, post, mix = (norms(num_post) for num_post in (0, 16, 4))
+    assert 0.5 < post[0] / post[-1] < 2 < pre[0] / pre[-1]
+    assert max(post) / min(post) < max(mix) / min(mix)

@@ -1,0 +1,174 @@
+"""What differs from layer to layer, at initialisation: Mix-LN's gradients, and the Jacobian without norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sympy import Rational, Symbol, erf, exp, integrate, limit, log, oo, pi, sqrt, tanh
+
+from depthlaw.paper_checks.claims.broken import changed
+from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.statements import Values
+from depthlaw.paper_checks.routes import layers
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check
+from depthlaw.theory.symbols import L
+
+# ---------------------------------------------------------------- MX-01: whose gradients are alike
+
+_FIRST = Values.of(
+    "the gradient of a layer's matrices in Pre-LN is {word} in the last layer than in the first", word="smaller"
+)
+_VANISHES = Values.of("Post-LN leaves the first layer {word} of the last layer's gradient", word="less than half")
+_EVEN = Values.of(
+    "largest over smallest, Mix-LN's gradients by layer are {word} than Pre-LN's and Post-LN's", word="more even"
+)
+
+
+def _spread(norms: Any) -> float:
+    return max(norms) / min(norms)
+
+
+def _answers(norms_of: Any, s: Values) -> Answers:
+    """norms_of: a scheme's name to the gradient's norm by layer."""
+    pre, post, mix = (norms_of(scheme) for scheme in ("pre-ln", "post-ln", "mix-ln"))
+    holds = {
+        "smaller": pre[-1] < 0.8 * pre[0],
+        "larger": pre[-1] > 1.25 * pre[0],
+        "less than half": post[0] < post[-1] / 2,
+        "more than twice": post[0] > 2 * post[-1],
+        "more even": _spread(mix) < min(_spread(pre), _spread(post)),
+        "less even": _spread(mix) > max(_spread(pre), _spread(post)),
+        "between, less even": _spread(post) < _spread(mix) < _spread(pre),
+        "as much as": 0.8 < post[0] / post[-1] < 1.25,
+    }[s["word"]]
+    numbers = {
+        name: [round(float(norm), 3) for norm in norms] for name, norms in (("pre", pre), ("post", post), ("mix", mix))
+    }
+    found = (
+        f"Post-LN: the first layer has {post[0] / post[-1]:.3g} of the last's; spreads {_spread(pre):.3g} (Pre-LN), "
+    )
+    found += f"{_spread(post):.3g} (Post-LN), {_spread(mix):.3g} (Mix-LN)"
+    command = "depthlaw predict --scheme post-ln --optimizer sgd --layers 8 --attention --tokens 4 --by-layer"
+    example = {"printed": s.text, "found": found, "command": command}
+    return Answers(holds=[holds], numbers=numbers, counterexample=None if holds else example)
+
+
+@check(Route.KERNEL, "the norm of the gradient by layer, 8 layers, at infinite width")
+def _by_kernel(s: Values) -> Answers:
+    return _answers(lambda scheme: layers.kernel_profile(scheme)[0], s)
+
+
+@check(Route.MEASURED, "the same in 16 networks of 8 layers, 128 wide")
+def _in_networks(s: Values) -> Answers:
+    return _answers(layers.measured_norms, s)
+
+
+_TRAINED = "gradients by layer along training, of Pre-LN, Post-LN and Mix-LN networks of several depths"
+_PROFILE = (_by_kernel, _in_networks)
+
+_MX_01 = Claim(
+    id="MX-01",
+    kind=Kind.RESULT,
+    locator="abstract",
+    quote="Pre-LN leads to diminished gradient norms in its deeper layers; Post-LN preserves larger gradient norms in "
+    "deeper layers but suffers from vanishing gradients in earlier layers; Mix-LN ensures more uniform gradients",
+    summary="gradients are small in Pre-LN's deep layers and Post-LN's early ones, and more uniform in Mix-LN",
+    parts=(
+        Part(
+            name="Pre-LN's deep layers, at initialisation",
+            statement=_FIRST,
+            checks=_PROFILE,
+            mutants=changed(_FIRST, word="larger"),
+        ),
+        Part(
+            name="Post-LN's early layers, at initialisation",
+            statement=_VANISHES,
+            checks=_PROFILE,
+            mutants=changed(_VANISHES, word="more than twice"),
+            expected=Verdict.REFUTED,
+            instead=Amendment(
+                statement=_VANISHES.with_(word="as much as"), text="the first layer has as much gradient as the last"
+            ),
+            condition="weights as training makes them, or gains below 1 of what the branch is made of",
+        ),
+        Part(
+            name="Mix-LN's evenness, at initialisation",
+            statement=_EVEN,
+            checks=_PROFILE,
+            mutants=changed(_EVEN, word="less even"),
+            expected=Verdict.REFUTED,
+            instead=Amendment(
+                statement=_EVEN.with_(word="between, less even"), text="Mix-LN is between Pre-LN and Post-LN"
+            ),
+            condition="weights as training makes them",
+        ),
+        Part(
+            name="all three, after training",
+            statement=_EVEN,
+            checks=(awaits(_TRAINED),),
+            expected=Verdict.UNDECIDED,
+            open=_TRAINED,
+        ),
+    ),
+    finding=Finding(
+        "At initialisation Post-LN's gradients are the most even over the layers; Mix-LN's lie between Post-LN's and "
+        "Pre-LN's",
+        rank=66,
+    ),
+)
+
+# ---------------------------------------------------------------- DT-01: the Jacobian without norms
+
+_GROWTH = Values.of(
+    "log ||dx_L/dx_0||^2 grows as {pre} with Pre-LN and as {free} with tanh or erf in the norm's place",
+    pre=log(L),
+    free=sqrt(L),
+)
+
+
+@check(
+    Route.PROOF,
+    "E f'(x)^2 at a second moment q, to its leading order, summed over sublayers with q growing as their number",
+    steps=lambda: (
+        "each independent branch adds c E f'(x_k)^2 to the log of the squared Jacobian; q_k = c k once f is saturated",
+        "a norm: E f'^2 = 1/q; a saturating f: E f'^2 = (integral of f'^2) / sqrt(2 pi q)",
+    ),
+)
+def _summed(s: Values) -> list[bool | None]:
+    x, q = Symbol("x", real=True), Symbol("q", positive=True)
+    sizes = {f: integrate(f(x).diff(x).rewrite(exp) ** 2, (x, -oo, oo)) for f in (erf,)}
+    sizes[tanh] = integrate((1 - x**2), (x, -1, 1))  # in t = tanh x: dt = (1 - t^2) dx
+    free = [integrate(size / sqrt(2 * pi * q), (q, 1, L)) for size in sizes.values()]
+    normed = integrate(1 / q, (q, 1, L))
+    return [
+        limit(normed / s["pre"], L, oo).is_positive and limit(normed / s["pre"], L, oo) != oo,
+        all(0 < limit(one / s["free"], L, oo) < oo for one in free),
+    ]
+
+
+@check(Route.NUMERIC, "the local power of log L, and of L, between 10^3 and 10^5 ReLU FFN sublayers, tanh(x/2)")
+def _added_up(s: Values) -> list[bool | None]:
+    lengths = (10**3, 10**5)
+    answers: list[bool | None] = []
+    for name in ("pre", "free"):
+        found = layers.log_jacobians(lengths, is_normed=name == "pre")
+        ratios = [value / float(s[name].subs(L, length).evalf()) for value, length in zip(found, lengths, strict=True)]
+        answers.append(abs(math.log(ratios[1] / ratios[0])) < 0.15)
+    return answers
+
+
+_DT_01 = claim(
+    "DT-01",
+    kind=Kind.RESULT,
+    name="at initialisation",
+    locator="abstract",
+    quote="Pre-LN exhibits power-law APJN growth, whereas Transformers with LayerNorm replaced by elementwise "
+    "tanh-like nonlinearities have stretched-exponential APJN growth",
+    summary="the squared Jacobian grows as a power of depth with Pre-LN, and as exp(c sqrt(L)) with DyT or Derf",
+    statement=_GROWTH,
+    checks=(_summed, _added_up),
+    mutants=changed(_GROWTH, pre=[sqrt(L), L], free=[log(L), L, L ** Rational(1, 4)]),
+)
+
+CLAIMS = (_DT_01, _MX_01)
