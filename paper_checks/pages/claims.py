@@ -37,6 +37,31 @@ _WAYS = {
 }
 
 
+QUESTIONS: Mapping[str, Sequence[str]] = {
+    "Which branch weight and learning rate keep the update from growing with depth?": (
+        ["S1-41", "TP-01", "TP-02", "CP-01", "CP-02", "CZ-01", "MC-01", "MG-01", "DS-01"]
+    ),
+    "Which residual weight does a post-norm want?": [
+        "S1-25",
+        "S1-33",
+        "S1-35",
+        "DN-04",
+        "DN-05",
+        "DN-06",
+        "DN-07",
+        "KE-02",
+        "KE-04",
+    ],
+    "Does the variance of Pre-LN's stream explode?": ["CD-01", "CD-02", "CD-04", "PL-01", "AR-01", "GP-01", "S3-11"],
+    "Where do gradients vanish or explode?": ["LI-04", "CD-03", "MX-01", "DT-01", "KE-02"],
+    "Are neighbouring layers alike?": ["TP-05", "CD-01", "MX-01"],
+    "Does sqrt(log L) keep Sub-LN's update from growing?": ["S2-03", "S2-08", "S2-13", "S2-20", "S3-12", "S3-14"],
+    "Does DeepNorm's update stay constant?": ["DN-02", "DN-03", "DN-10", "DN-14"],
+    "How do eps and weight decay go with depth?": ["CP-01", "CP-05"],
+}
+"""By what people ask: the claims that answer, whose source they are."""
+
+
 def merged(rows: Sequence[Found]) -> list[Found]:
     """Rows of one cell that print the same text as one row, ``claim`` naming all of them; unclaimed cells left out."""
     out: dict[tuple[Any, ...], Found] = {}
@@ -69,6 +94,7 @@ def claims_markdown(document: Found) -> str:
         legend=LEGEND,
         meanings=MEANINGS,
         letters=LETTERS,
+        questions=[(question, list(_answers(document, ids))) for question, ids in QUESTIONS.items()],
         results_title=Kind.RESULT.title,
         results_line=results_line(document),
         ways=list(_WAYS),
@@ -105,6 +131,16 @@ def _not_confirmed(document: Found, kind: Kind) -> Iterator[tuple[Found, list[st
         if entry["kind"] == kind.value and entry["verdict"] != Verdict.CONFIRMED.value:
             rests = "" if kind is Kind.RESULT else _resting(entry, document)
             yield entry, [*map(plain, (*reasons(entry), *_what_holds(entry))), *filter(None, [rests])]
+
+
+def _answers(document: Found, ids: Sequence[str]) -> Iterator[list[str]]:
+    """A row for each claim: what its source says, and what holds of it."""
+    by_id = {entry["id"]: entry for entry in document["claims"]}
+    for entry in (by_id[id_] for id_ in ids if id_ in by_id):
+        is_confirmed = entry["verdict"] == Verdict.CONFIRMED.value
+        holds = "as printed" if is_confirmed else "; ".join(_what_holds(entry)) or "; ".join(reasons(entry))
+        title = sources()[entry["source"]].title
+        yield [entry["id"], title, plain(entry["statement"]), f"**{entry['verdict']}**", plain(holds)]
 
 
 def results_line(document: Found) -> str:

@@ -24,6 +24,7 @@ from depthlaw.paper_checks.claims import claim as c
 from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
 from depthlaw.paper_checks.claims.sources import Source, sources
 from depthlaw.paper_checks.claims.statements import Growth, Values
+from depthlaw.paper_checks.pages.claims import QUESTIONS
 from depthlaw.paper_checks.papers import registry
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.checks import GROWTH, awaits
@@ -343,6 +344,10 @@ def test_every_statement_is_a_claim_of_its_source() -> None:
     assert list(claims()) == every
     assert all(id_.startswith(sources()[claim.source].prefix) for id_, claim in claims().items())
     assert {claim.expected for claim in claims().values()} == set(Verdict)
+
+
+def test_every_question_is_answered_by_claims_that_there_are() -> None:
+    assert {id_ for ids in QUESTIONS.values() for id_ in ids} <= claims().keys()
 
 
 def test_every_source_is_pinned_and_used() -> None:
