@@ -689,7 +689,9 @@ def test_a_layer_without_residual_connection_is_named() -> None:
     built = read(module)
     assert len(built.sublayers) == 5
     (told,) = built.unread
-    assert "no residual connection" in told and "layers.1.self_attn.in_proj_weight" in told and "sublayer 2" in told
+    assert (
+        "no residual connection" in told and "layers.1.self_attn.in_proj_weight" in told and "behind layers.0" in told
+    )
 
 
 def test_a_layer_that_is_skipped_is_not_used() -> None:
