@@ -241,9 +241,9 @@ def _show_several(page: Page, answers: Sequence[Mapping[str, Any]], *, has_roles
         page.show_whole([grid(["role", *names], cells, texts=["role"])])
     elif is_stack:
         for name, answer in zip(names, answers, strict=True):
-            order = answer["leading_order"]
-            known = order is not None and (order["coefficient"] is not None or order["growth"] is not None)
-            page.say(f"As L grows, {name}: {order_text(rounded(order), 'L') if known else 'no order is known'}")
+            order = answer["leading_order"] or {"coefficient": None, "growth": None}
+            is_known = order["coefficient"] is not None or order["growth"] is not None
+            page.say(f"As L grows, {name}: {order_text(rounded(order), 'L') if is_known else 'no order is known'}")
     elif len(depths) > 1:
         exponents = [f"{name} {_exponent(answer, 'update')}" for name, answer in zip(names, answers, strict=True)]
         page.say(f"Exponents of the depth: {', '.join(exponents)}.")

@@ -91,10 +91,10 @@ def recipes_named(text: str, option: str) -> Recipe | tuple[Recipe, ...]:
     from depthlaw.recipes.catalogue import recipe
 
     with refusing(option):
-        several = tuple(map(recipe, options.some_names(text, option)))
-    if len({one.name for one in several}) < len(several):
+        first, *others = map(recipe, options.some_names(text, option))
+    if len({one.name for one in (first, *others)}) <= len(others):
         raise BadInputError(f"{option} {text}: a recipe is named twice")
-    return several if len(several) > 1 else several[0]
+    return (first, *others) if others else first
 
 
 _POSITIVE: dict[str, Any] = {"least": 1e-9, "most": 1e9}
