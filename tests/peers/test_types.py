@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.types import main, outcome, pinned, table
+from tests.peers.types import JUDGED, main, outcome, pinned, table
 
 SAMPLE = ("gpt2", "bert", "mixtral", "clip", "switch_transformers", "wav2vec2-conformer")
 """A type of each kind: beside its recipe, read, with experts, without a width, refused, and of four sums a layer."""
@@ -16,7 +16,9 @@ def test_a_type_is_told_as_it_is_kept(name: str) -> None:
 
 
 def test_each_type_has_one_of_these_outcomes_and_none_crashes() -> None:
+    """And each with faults was judged."""
     kept = pinned()
+    assert {name for name, text in kept.items() if text.startswith("faults")} == set(JUDGED)
     words = {text.partition(":")[0] for text in kept.values()}
     assert len(kept) > 300 and words <= {"read", "refused", "not built", "faults", "slow"}
     assert next(iter(table(kept))).startswith(f"{len(kept)} types: ")

@@ -33,6 +33,14 @@ WIDTH, LAYERS, SECONDS = 64, (2, 4), 30
 _AT_ONCE = 2
 _MOST = 200
 """Letters of a reason."""
+JUDGED = {
+    "fastspeech2_conformer": "right: its two stacks have their own numbers of layers, which --hf does not set, and a "
+    "postnet behind the last layer's norm",
+    "higgs_audio_v2": "right: each token goes through one of two FFNs, and is put back by its place; that is not read",
+    "moonshine": "right: its encoder has a number of layers of its own, which --hf does not set",
+    "nemotron_h": "right: its layers are those of a pattern, which --hf does not lengthen",
+}
+"""Of a type with faults, what a look at its code says."""
 Outcome = Mapping[str, str]
 """By type, what is said of it: "read", or a word with a colon and what."""
 
@@ -97,7 +105,7 @@ def table(found: Outcome) -> Iterator[str]:
     for word in ("faults", "crashed", "slow"):
         for name, text in found.items():
             if text.startswith(word):
-                yield f"  {name}: {text}"
+                yield f"  {name}: {text}{f' (judged {JUDGED[name]})' if name in JUDGED else ''}"
 
 
 def main(arguments: Sequence[str]) -> int:
