@@ -23,7 +23,7 @@ STYLE := "ruff check" "ruff format --check" "lint-imports"
 checks = failed=0; for check in $1; do echo "depthlaw: $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test pytest test-long test-portable test-peers test-installed test-fresh gpu style lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-long test-portable test-peers test-hf test-installed test-fresh gpu style lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ test-portable: testing ## the tests as other machines; PORTABLE="--quick" for al
 
 test-peers: testing ## the audit and the watch beside other packages, in environments of their own; PEERS=clients for one
 	@$(BIN)/python -m tests.peers $(PEERS)
+
+test-hf: testing ## the audit of every model type of transformers, twenty minutes or so; TYPES=gpt2 for one, TYPES=--pin to accept
+	@$(BIN)/python -m tests.peers.types $(TYPES)
 
 test-installed: testing ## the wheel in environments of their own, beside the oldest and newest torch: gigabytes; NAME=oldest for one
 	@$(BIN)/python -m tests.installed $(NAME)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from depthlaw.auditing.beyond import Exponential
 from depthlaw.auditing.compare import Findings
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
@@ -23,11 +24,22 @@ _MOST_DRAWS = 50_000
 
 
 class Nearest(NamedTuple):
-    """The scheme or recipe that a module is nearest to. kind: scheme or recipe."""
+    """The scheme or recipe that a module is nearest to. kind: scheme or recipe. distance: what the differences weigh,
+    of which more than ``FITS`` is too far to be one."""
 
     name: str
     differences: Sequence[Fault]
     kind: str
+    distance: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is so near that what is known of it is known of the module."""
+        return self.distance <= FITS
+
+
+FITS = 4.0
+"""A norm at another place and two matrices at another scale; less than sublayers of other kinds."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -38,7 +50,8 @@ class Answer:
     claimed: the scheme or recipe that it was compared with; nearest: the one that it is nearest to, where none was
     named, and how it differs. predicted: the update by role at each depth, as
     the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
-    the shallowest depth, and the ratio of what it is to what it should be.
+    the shallowest depth, and the ratio of what it is to what it should be. exponential: growth that is no power of the
+    number of layers.
     """
 
     optimizer: str
@@ -49,6 +62,7 @@ class Answer:
     predicted: Sequence[Mapping[str, float]] = ()
     far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+    exponential: Exponential | None = None
 
     @cached_property
     def faults(self) -> list[Fault]:
@@ -121,7 +135,9 @@ class Answer:
                 "name": self.nearest.name,
                 "kind": self.nearest.kind,
                 "differs": [fault.what for fault in self.nearest.differences],
+                "fits": self.nearest.fits,
             },
+            "exponential": None if self.exponential is None else self.exponential._asdict(),
             "layers": self.layers,
             "built_layers": [dict(depth.counts) for depth in self.depths],
             "d_model": last.built.d_model,

@@ -27,6 +27,7 @@ from depthlaw.auditing.beyond import (
     FAR,
     NO_LAW,
     explodes,
+    exponential,
     extrapolated,
     far_off,
     in_words,
@@ -38,7 +39,7 @@ from depthlaw.auditing.beyond import (
     worse,
 )
 from depthlaw.auditing.building import Build, build_at, called_with, check_builder, lost_on_meta, prepare, whole_numbers
-from depthlaw.auditing.compare import compare
+from depthlaw.auditing.compare import NOT_INDEPENDENT, compare
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
 from depthlaw.auditing.fixes import Code
@@ -148,6 +149,7 @@ def audit(
     lost = list(lost_on_meta(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
+    has_law = not any(fault.kind in (*NO_LAW, *NOT_INDEPENDENT) for fault in findings.faults)
     rows: list[Mapping[str, float]] = []
     missed: Mapping[str, tuple[float, float]] = {}
     beyond: dict[int, dict[str, Mapping[str, float]]] = {}
@@ -184,6 +186,7 @@ def audit(
         predicted=rows,
         far=beyond,
         remarks=remarks,
+        exponential=exponential(depths, findings, optimizer) if has_law and rows else None,
     )
 
 
@@ -249,18 +252,21 @@ def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int
 
 def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
     """The scheme or recipe that the module differs least from; of equals a recipe, which says more."""
-    best: tuple[float, Nearest] | None = None
+    best: Nearest | None = None
     names = [*((name, "recipe") for name in RECIPES), *((name, "scheme") for name in SCHEMES)]
     for name, kind in names:
         try:
-            faults = compare(depths, Claimed.named(name, optimizer, is_recipe=kind == "recipe")).faults
+            claimed = Claimed.named(name, optimizer, is_recipe=kind == "recipe")
+            if claimed.is_absolute and not claimed.is_of_as_many_sums(depths[-1].built):
+                continue
+            faults = compare(depths, claimed).faults
         except (ValueError, ArithmeticError):
             continue
         differences = [fault for fault in faults if fault.role or fault.kind in _WEIGHTS]
-        score = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
-        if best is None or score < best[0]:
-            best = score, Nearest(name, together(differences), kind)
-    return None if best is None else best[1]
+        distance = sum(_WEIGHTS.get(fault.kind, 0.5) for fault in differences)
+        if best is None or distance < best.distance:
+            best = Nearest(name, together(differences), kind, distance)
+    return best
 
 
 __all__ = ["Audit", "Fault", "Inputs", "audit", "extrapolated"]

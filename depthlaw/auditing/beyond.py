@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -77,6 +79,46 @@ def far_off(
             f"{whole.num_tokens} tokens"
         )
     return found, told
+
+
+class Exponential(NamedTuple):
+    """Growth that is no power of the number of layers: by which factor the update grows between two of these, as
+    predicted."""
+
+    start: int
+    end: int
+    factor: float
+
+
+def exponential(depths: Sequence[Depth], findings: Findings, optimizer: str) -> Exponential | None:
+    """The growth of the update where that is exponential; None where it is a power, or not known.
+
+    Predicted at the greatest depth and at twice, four and eight times it. From one doubling to the next, the exponent
+    of a power settles; that of e^(c N) grows by c N / ln 2, which is twice as much each time.
+    """
+    last = depths[-1].asked
+    if len(depths) < 2 or _DOUBLINGS * last > _DEEPEST:
+        return None
+    numbers = [last, 2 * last, 4 * last, _DOUBLINGS * last]
+    task = of_few_tokens(task_of(depths[-1].built))
+    try:
+        values = [predicted(extrapolated(depths, findings, number), task, optimizer)["update"] for number in numbers]
+        exponents = [math.log2(after / before) for before, after in pairwise(values)]
+    except (ValueError, ArithmeticError):
+        return None
+    before, after = (later - earlier for earlier, later in pairwise(exponents))
+    if not after > max(_STEEPER, _SETTLES * before):
+        return None
+    return Exponential(numbers[-2], numbers[-1], values[-1] / values[-2])
+
+
+_DOUBLINGS = 8
+_DEEPEST = 1024
+"""Layers of which a prediction takes a second."""
+_STEEPER = 0.25
+"""What the exponent of exponential growth gains, at least, where the number of layers doubles once more."""
+_SETTLES = 1.5
+"""Times what it gained before: of a power that settles less than 1, of an exponential 2."""
 
 
 def in_words(error: Exception) -> str:
@@ -274,6 +316,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
     off = [f"{role} {is_:.3g} beside {told:.3g}" for role, (is_, told) in missed.items()]
     known = {
         "layers that share their matrices": bool(built.shared),
+        "that each token meets a few experts of many, by its router's weights": built.has_experts,
         "the parts that other remarks say were not read": bool(built.unread),
         "long skips": bool(built.long_skips),
         "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),

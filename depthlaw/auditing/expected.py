@@ -59,6 +59,10 @@ class Claimed:
         its source has no such network, and of a recipe."""
         return () if isinstance(self.of, Recipe) else _sides(self.of, self.optimizer, num_layers)
 
+    def is_of_as_many_sums(self, built: Built) -> bool:
+        """Whether the module has the two residual sums a layer, three in a decoder beside an encoder, of a recipe."""
+        return len(built.sides) > 1 or _sums_of_layer(built, next(iter(built.sides))) == 2
+
     def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
         """Standard deviations of the embedding and of learned positions, of whose sum a recipe, or a scheme that scales
         its embedding, says the scale."""

@@ -100,7 +100,7 @@ def initialise(
             if differs or moves:
                 where = f", with norms {_named(pair.places)} in place of {_named(sub.norms)}" if moves else ""
                 weights_of_sum = f"x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
-                must_change.append(f"{sub.side}, sublayer {sub.index}: {weights_of_sum}{where}")
+                must_change.append(f"{sub.side}, {sub.called}: {weights_of_sum}{where}")
         _ends(built, claimed, asked, generator)
     must_change += [*_of_another_scale(module, built, written), *_of_several_scales(written)]
     return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from depthlaw.auditing.answer import Answer
 from depthlaw.auditing.compare import NOT_INDEPENDENT
-from depthlaw.auditing.faults import Fault, times
+from depthlaw.auditing.faults import Fault, distinct, times
 from depthlaw.auditing.reading.look import pattern_of
 from depthlaw.auditing.reading.sublayer import Sublayer
 from depthlaw.recipes.catalogue import RECIPES
@@ -39,15 +39,40 @@ def title(audit: Answer) -> str:
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
     if audit.claimed is not None:
         return f"{start}, compared with {audit.claimed.name}: {text}"
+    grows = _grows(audit)
     if audit.nearest is None:
-        return f"{start}, like no scheme or recipe that is known: {text}"
-    return f"{start}, nearest to the {_kind(audit)} {audit.nearest.name}: {text} of its own"
+        return f"{start}, like no scheme or recipe that is known: {text}{grows}"
+    name = f"the {_kind(audit)} {audit.nearest.name}"
+    if not audit.nearest.fits:
+        far = f"{name} is nearest, with {_num_differences(audit)}"
+        return f"{start}, like no scheme or recipe that is known ({far}): {text}{grows}"
+    return f"{start}: {text} of its own, {_num_differences(audit)} from {name}{grows}"
+
+
+def _num_differences(audit: Answer) -> str:
+    number = 0 if audit.nearest is None else len(audit.nearest.differences)
+    return f"{number or 'no'} difference{'' if number == 1 else 's'}"
+
+
+def _grows(audit: Answer) -> str:
+    """How the update grows with depth, as the end of a sentence; empty where it was not measured."""
+    if audit.exponential is not None:
+        return "; the update grows exponentially with depth"
+    fitted = audit.exponent("update")
+    exponent = fitted.measured.mean if fitted is not None and fitted.measured is not None else None
+    if exponent is None:
+        return ""
+    if abs(exponent) <= _GROWS:
+        return "; the update hardly changes with depth"
+    return f"; the update {'grows' if exponent > 0 else 'shrinks'} as N^{exponent:.2f}"
 
 
 def show(page: Page, audit: Answer) -> None:
     """The whole audit: what is built, how it moves, the faults, and what to do next."""
     last = audit.depths[-1].built
     page.say(title(audit), "bold")
+    if audit.nearest is not None and audit.nearest.fits and (differences := _differences(audit)):
+        page.say(f"Beside {audit.nearest.name}: {' '.join(differences)}")
     of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""
     given = "inputs of your own" if last.inputs.kind == "yours" else last.inputs.kind
     page.say(f"d_model {last.d_model}, called with {given}{of}", "dim")
@@ -202,21 +227,22 @@ def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
     """Those that say the same of several sublayers, together. has_sides: whether it is said of which side.
 
     >>> from depthlaw.auditing.text import _remarks
-    >>> odd = [f"encoder, sublayer {number}: h.{number}.fc is odd" for number in (1, 3)]
+    >>> odd = [f"encoder, h.{number}.mlp: h.{number}.mlp.fc is odd" for number in (1, 3)]
     >>> _remarks([*odd, "even"], has_sides=True)
-    ['encoder, sublayers 1, 3: h.*.fc is odd', 'even']
+    ['encoder, h.*.mlp (2): h.*.mlp.fc is odd', 'even']
     """
-    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for remark in remarks:
-        found = re.fullmatch(r"(\w+), sublayer (\d+): (.*)", remark, flags=re.DOTALL)
-        side, number, text = found.groups() if found else ("", "", remark)
+        found = re.fullmatch(r"(encoder|decoder), (sublayer \d+|\S+): (.*)", remark, flags=re.DOTALL)
+        side, name, text = found.groups() if found else ("", "", remark)
         if not has_sides:
             text = text.removeprefix("encoder: ")
         words = (pattern_of(word) if any(map(str.isalpha, word)) else word for word in text.split(" "))
-        groups.setdefault((side, " ".join(words) if side else text), []).append((number, text))
+        key = (side, pattern_of(name), " ".join(words)) if side else ("", "", text)
+        groups.setdefault(key, []).append((name, text))
     lines = []
-    for (side, pattern), own in groups.items():
-        where = f"sublayer{'s' if len(own) > 1 else ''} {', '.join(number for number, _ in own)}: " if side else ""
+    for (side, name, pattern), own in groups.items():
+        where = "" if not side else f"{own[0][0]}: " if len(own) == 1 else f"{name} ({len(own)}): "
         where = f"{side}, {where}" if side and has_sides else where
         lines.append(where + (own[0][1] if len(own) == 1 else pattern))
     return lines
@@ -231,22 +257,29 @@ def _kind(audit: Answer) -> str:
     return "scheme" if audit.nearest is None else audit.nearest.kind
 
 
+def _differences(audit: Answer) -> list[str]:
+    """What differs from the nearest, beside the faults that are told by themselves."""
+    if audit.nearest is None:
+        return []
+    told = {(fault.kind, fault.roles) for fault in audit.faults}
+    return [*distinct(of.what for of in audit.nearest.differences if (of.kind, of.roles) not in told)]
+
+
 def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
+    fits = audit.nearest is not None and audit.nearest.fits
+    differs = bool(_differences(audit))
     if audit.claimed is not None:
         if not audit.faults:
             yield f"No faults: the model is built as {audit.claimed.name} says.", "bold green"
     else:
         if not audit.faults:
-            yield "No faults that show without a scheme or recipe to compare with.", "bold green"
+            yield "No faults that show without a scheme or recipe to compare with.", None if differs else "bold green"
         if audit.nearest is not None:
-            told = {(fault.kind, fault.roles) for fault in audit.faults}
-            name, every = audit.nearest.name, audit.nearest.differences
-            differences = [fault for fault in every if (fault.kind, fault.roles) not in told]
-            if differences:
-                yield f"Beside {name}: {' '.join(dict.fromkeys(fault.what for fault in differences))}", None
+            kind, name = _kind(audit), audit.nearest.name
+            such = f', such as --{kind} {name} (in Python {kind}="{name}")' if fits else ""
             yield (
-                f'To have each norm, weight and scale compared, name what the model is to be, such as --{_kind(audit)} '
-                f'{name} (in Python {_kind(audit)}="{name}"); `depthlaw schemes` lists the names.'
+                f"To have each norm, weight and scale compared, name what the model is to be{such}; `depthlaw schemes` "
+                "lists the names."
             ), None  # fmt: skip
     fitted = audit.exponent("update")
     exponent = fitted.measured.mean if fitted is not None and fitted.measured is not None else None
@@ -259,6 +292,12 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
                 f"Even with every fault mended, the update of all branch matrices grows under {audit.optimizer}, as "
                 f"{audit.claimed.name}'s does: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
             ), None  # fmt: skip
+    if audit.exponential is not None:
+        start, end, factor = audit.exponential
+        yield (
+            f"The update under {audit.optimizer} grows exponentially, as no power of the number of layers: "
+            f"{times(factor)} from {start} to {end:,} layers, predicted."
+        ), "bold red"  # fmt: skip
     elif exponent is not None and exponent > _GROWS and not audit.faults:
         yield (
             f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
@@ -278,6 +317,9 @@ def _advise(audit: Answer) -> str | None:
     meant = audit.claimed or audit.nearest
     if meant is None or len(audit.layers) < 2:
         return None
+    depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
+    if audit.nearest is not None and audit.nearest.differences:
+        return f"depthlaw advise --model MODULE:FACTORY {depths}" if audit.predicted else None
     last = audit.depths[-1].built
     kind, arch = _kind(audit), ""
     if kind == "recipe":
@@ -286,7 +328,4 @@ def _advise(audit: Answer) -> str | None:
     else:
         is_causal = last.sublayers[0].is_causal
         arch = f" --arch {'encoder-decoder' if len(last.sides) > 1 else 'decoder' if is_causal else 'encoder'}"
-    return (
-        f"depthlaw advise --{kind} {meant.name} --optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers "
-        f"{audit.layers[-1]} --width {last.d_model}{arch}"
-    )
+    return f"depthlaw advise --{kind} {meant.name} {depths} --width {last.d_model}{arch}"

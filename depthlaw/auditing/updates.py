@@ -123,10 +123,7 @@ def as_config(built: Built) -> ModelConfig:
     """
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
         side = f"{other.side}, " if len(built.sides) > 1 else ""
-        name = f" ({built.called(other)})" if built.called(other) else ""
-        raise ValueError(
-            f"{side}sublayer {other.index}{name} is neither attention nor FFN: {other.found or 'its branches differ'}"
-        )
+        raise ValueError(f"{side}{other.called} is neither attention nor FFN: {other.found or 'its branches differ'}")
     first = next((sub for sub in built.sublayers if sub.num_heads), None)
     queries = next((w for w in built.weights if w.role.endswith("q")), None)
     inner = next((w for w in built.weights if w.role == "fc1"), None)

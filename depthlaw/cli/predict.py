@@ -19,6 +19,7 @@ EXAMPLES = (
     "predict --norm post --residual-weight 1,1/4 --gain 0.7,-1/4 --optimizer adam --sublayers 8,64",
     "predict --scheme deepnorm --optimizer adam --layers 6,12,24,48 --attention --roles --plot deepnorm.svg",
     "predict --recipe llama-3 --optimizer adamw --layers 16,32,64 --width 1024 --roles",
+    "predict --scheme pre-ln,gpt2,depth-mup --optimizer adamw --layers 12,48 --attention",
 )
 
 
@@ -51,18 +52,21 @@ def run(
     each role's update grows with depth and which learning rate undoes that. The
     averages over softmax are quasi-random, and their error is printed: mostly
     under 1 % of the update, and a half to a quarter of that with --precise.
+
+    Several schemes, or several recipes, with commas, stand side by side in one
+    table.
     """
+    asked = _each(stack, transformer)
+    if len(asked) > 1:
+        if plot is not None:
+            raise BadInputError("--plot draws one scheme or recipe: give one, or leave it out")
+        if by_layer and not as_json:
+            raise BadInputError("--by-layer shows one scheme or recipe: give one, or add --json")
+        _run_several(asked, width, is_precise=precise, by_layer=by_layer, has_roles=roles, as_json=as_json)
+        return
     # Everything that can be checked is checked before sympy is imported.
     transformer, width = transformer.of_recipe(width)
-    transformer.check_given()
-    if precise and not transformer.attention:
-        raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
-    if by_layer and not transformer.attention:
-        raise BadInputError("--by-layer needs --attention: what it shows is of the kernel rung")
-    if transformer.attention:
-        answer = _of_transformers(stack, transformer, width, is_precise=precise, by_layer=by_layer)
-    else:
-        answer = _of_stacks(stack, width)
+    answer = _answer(stack, transformer, width, is_precise=precise, by_layer=by_layer)
     if plot is not None:
         from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
 
@@ -78,6 +82,49 @@ def run(
     else:
         _show_stacks(page, answer)
     page.wrote(plot)
+
+
+def _answer(
+    stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool, by_layer: bool
+) -> dict[str, Any]:
+    """The document of one scheme or recipe. transformer: with what the recipe says itself."""
+    transformer.check_given()
+    if is_precise and not transformer.attention:
+        raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
+    if transformer.attention:
+        return _of_transformers(stack, transformer, width, is_precise=is_precise, by_layer=by_layer)
+    if by_layer:
+        raise BadInputError("--by-layer needs --attention: what it shows is of the kernel rung")
+    return _of_stacks(stack, width)
+
+
+def _each(stack: Stack, transformer: Transformer) -> list[tuple[Stack, Transformer]]:
+    """The options of each of the schemes, or recipes, that were asked for."""
+    if isinstance(transformer.recipe, tuple):
+        return [(stack, replace(transformer, recipe=one)) for one in transformer.recipe]
+    names = stack.scheme.split(",") if stack.scheme is not None and transformer.recipe is None else [stack.scheme]
+    return [(replace(stack, scheme=name), transformer) for name in names]
+
+
+def _run_several(
+    asked: Sequence[tuple[Stack, Transformer]],
+    width: int | None,
+    *,
+    is_precise: bool,
+    by_layer: bool,
+    has_roles: bool,
+    as_json: bool,
+) -> None:
+    from depthlaw.system.files import document
+
+    answers = []
+    for stack, given in asked:
+        transformer, own = given.of_recipe(width)
+        answers.append(_answer(stack, transformer, own, is_precise=is_precise, by_layer=by_layer))
+    if as_json:
+        print_json(document(predictions=answers))
+        return
+    _show_several(Page(), answers, has_roles=has_roles, is_in_layers=asked[0][1].is_in_layers)
 
 
 def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
@@ -189,6 +236,44 @@ def order_text(cells: Mapping[str, Any], letter: str) -> str:
             factors.append(base if exponent == "1" else f"{base}**{exponent if is_number else f'({exponent})'}")
     factors.append(cells["growth"] or "1")
     return " * ".join(factor for factor in factors if factor != "1") or "1"
+
+
+# ---------------------------------------------------------------- several side by side, for people
+
+
+def _show_several(page: Page, answers: Sequence[Mapping[str, Any]], *, has_roles: bool, is_in_layers: bool) -> None:
+    """A line for each depth, or with roles for each role, and a column for each scheme or recipe."""
+    first, names = answers[0], [answer["scheme"] for answer in answers]
+    is_stack = "exponents" not in first
+    page.say(f"{', '.join(names)} under {first['optimizer']}: the update of all branch matrices", "bold")
+    depths = [words.depth_cells(row, is_in_layers=is_in_layers) for row in first["rows"]]
+    lines = [[*depth.values(), *(_update(answer["rows"][at]) for answer in answers)] for at, depth in enumerate(depths)]
+    page.show_whole([grid([*depths[0], *names], lines)])
+    if has_roles and not is_stack:
+        by_number = sorted(answers, key=lambda answer: -len(answer["exponents"]))
+        roles = dict.fromkeys(role for answer in by_number for role in answer["exponents"])
+        cells = ([role, *(_of_role(answer, role) for answer in answers)] for role in roles)
+        page.say("Exponents of the depth, by role:")
+        page.show_whole([grid(["role", *names], cells, texts=["role"])])
+    elif is_stack:
+        for name, answer in zip(names, answers, strict=True):
+            order = answer["leading_order"] or {"coefficient": None, "growth": None}
+            is_known = order["coefficient"] is not None or order["growth"] is not None
+            page.say(f"As L grows, {name}: {order_text(rounded(order), 'L') if is_known else 'no order is known'}")
+    elif len(depths) > 1:
+        exponents = [f"{name} {_exponent(answer, 'update')}" for name, answer in zip(names, answers, strict=True)]
+        page.say(f"Exponents of the depth: {', '.join(exponents)}.")
+    page.say("One at a time, --scheme NAME says what its numbers are, and what they hold at.", "dim")
+
+
+def _update(row: Mapping[str, Any]) -> str:
+    """To four digits; of one that floats do not hold its power of ten."""
+    is_beyond = row["update"] is None and row["log10_update"] is not None
+    return f"10^{row['log10_update']:.4g}" if is_beyond else _number(row["update"], 4)
+
+
+def _of_role(answer: Mapping[str, Any], role: str) -> str:
+    return _exponent(answer, role) if role in answer["exponents"] else "-"
 
 
 # ---------------------------------------------------------------- Transformers, for people

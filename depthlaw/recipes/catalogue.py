@@ -227,15 +227,16 @@ _ALL = (
     ),
     Recipe(
         name="cait",
-        says="a deep ViT in which each branch starts multiplied by a tiny trained vector, 1e-5 up to 24 layers and "
-        "1e-6 beyond",
+        says="a deep ViT in which each branch starts multiplied by a trained vector, 0.1 up to 18 layers, 1e-5 up to "
+        "24 and 1e-6 beyond",
         leaves_out="the talking heads, whose mixing matrices start at 0.02 and make what attention puts out about "
         "0.02 sqrt(H) as large; and the two layers of the class token, through which the head reads all others, and "
         "whose own tiny vector multiplies every update once more",
         source="huggingface/pytorch-image-models 1.0.31, timm/models/cait.py 207-231, 331-342, 578-643; "
-        "facebookresearch/deit 7e160fe, cait_models.py 259-464 (the XXS model of 36 layers has 1e-5)",
+        "facebookresearch/deit 7e160fe, cait_models.py 259-464 (24 layers and more; the XXS model of 36 layers has "
+        "1e-5); arXiv 2103.17239, section 2 (0.1 until 18 layers)",
         **_VIT,
-        layer_scale=Piecewise((Rational(1, 10**5), N <= 24), (Rational(1, 10**6), True)),
+        layer_scale=Piecewise((Rational(1, 10), N <= 18), (Rational(1, 10**5), N <= 24), (Rational(1, 10**6), True)),
         size={"num_layers": 36, "d_model": 384, "num_heads": 8},
     ),
     Recipe(

@@ -51,11 +51,12 @@ def timm() -> Iterator[tuple[str, Model]]:
     vit = import_module("timm.models.vision_transformer").VisionTransformer
     sizes = {"img_size": 32, "patch_size": 8, "embed_dim": WIDTH, "num_heads": HEADS, "num_classes": 10}
     yield "vit", Model(build=lambda layers: vit(depth=layers, **sizes), recipe="vit")
-    scaled = Model(build=lambda layers: vit(depth=layers, init_values=1e-5, **sizes), recipe="cait")
+    deep = (20, 24)  # where CaiT has that
+    scaled = Model(build=lambda layers: vit(depth=layers, init_values=1e-5, **sizes), recipe="cait", layers=deep)
     yield "vit, init_values=1e-5", scaled
-    yield "cait", Model(build=lambda layers: cait(depth=layers, init_values=1e-5, **sizes), recipe="cait")
-    deep = Model(build=lambda layers: cait(depth=layers, init_values=1e-5, **sizes), recipe="cait", layers=(6, 36))
-    yield "cait, XXS36", deep
+    yield "cait", Model(build=lambda n: cait(depth=n, init_values=1e-5, **sizes), recipe="cait", layers=deep)
+    xxs = Model(build=lambda n: cait(depth=n, init_values=1e-5, **sizes), recipe="cait", layers=(24, 36))
+    yield "cait, XXS36", xxs
 
 
 def transformers() -> Iterator[tuple[str, Model]]:

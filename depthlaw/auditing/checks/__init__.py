@@ -27,6 +27,7 @@ ALWAYS: Sequence[Check] = (
     layers.no_residual,
     layers.skips,
     layers.conditions,
+    layers.mixtures,
     layers.not_trained,
     layers.copies,
     branches.dead_branches,
@@ -40,6 +41,8 @@ WITHOUT_CLAIM: Sequence[Check] = (
     odd.odd_norms,
     odd.odd_weights,
     odd.odd_stds,
+    norms.unnormed_ends,
+    weights.growing_branches,
 )
 """What no model means to have, where it is not said what it is to be."""
 OF_EPSILONS: Sequence[Check] = (norms.norms_that_do_not_normalise,)
@@ -77,7 +80,7 @@ SUPERSEDES: Sequence[Supersedes] = (
         None,
         (
             *(odd.odd_norms, odd.odd_weights, odd.odd_stds, structure.kinds_of_sublayers),
-            *(norms.norms_of_stream, norms.final_norm, norms.input_scales),
+            *(norms.norms_of_stream, norms.final_norm, norms.unnormed_ends, norms.input_scales),
         ),
     ),
     Supersedes("norms", "post", (ends.norms_of_embeddings,)),

@@ -116,6 +116,15 @@ def conditions(models: Models) -> Told:
     yield Remark(f"branches are {words} by {listed(built.conditions)}{says}{size}")
 
 
+def mixtures(models: Models) -> Told:
+    """FFNs of experts, of which predictions know one."""
+    built = models.last.built
+    if built.has_experts:
+        routers = few(distinct(pattern_of(name) for name, role in built.others.items() if role == "router"))
+        by = f", by a router ({routers})" if routers else ""
+        yield Remark(f"FFNs are mixtures of experts{by}: predictions are of one FFN that has their scale")
+
+
 def _between(least: float, most: float) -> str:
     return f"{least:.3g}" if most - least < 0.01 * most or not most else f"{least:.3g} to {most:.3g}"
 

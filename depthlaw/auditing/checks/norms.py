@@ -68,7 +68,7 @@ def _of_place(
     deepest = max((group[-1][0] for group in lines.values()), key=lambda depth: depth.asked)
     own = [pair for group in lines.values() for depth, pair in group if depth is deepest]
     pair = own[-1]
-    which = "." if every else f": {layers_text({p.layer for p in own})} of {deepest.asked}."
+    which = "." if every else f": {layers_text({p.layer for p in own})} of {deepest.counts[pair.built.side]}."
     is_of_sum = place in ("pre", "branch", "post")
     return Fault(
         kind="norms",
@@ -112,12 +112,47 @@ def final_norm(beside: Beside) -> Told:
                 says="No norm stands behind the last sublayer, before the head.",
                 amount="no final norm",
                 asked="a final norm",
-                program=(Edit("x = self.final_norm(x)  # before the head"),),
+                program=(_ended(built, "the head"),),
                 roles=("final",),
                 side=wrong[0],
             )
         if wrong:
             return
+
+
+def unnormed_ends(models: Models) -> Told:
+    """A stack whose branches alone are normalised, read without a norm: its stream is larger the deeper the model is,
+    and so is what the head, or the decoder beside an encoder, makes of it. Of hidden states that a module gives nobody
+    can tell who normalises them.
+    """
+    built = models.last.built
+    has_head = "head" in built.others.values() or bool(built.tied)
+    *_, last = built.sides
+    for side, sublayers in built.sides.items():
+        end = sublayers[-1].norms
+        if built.final.get(side) or "pre" not in end or end & {"post", "branch"} or side in models.serial:
+            continue
+        if side == last and not has_head:
+            yield Remark("no norm stands behind the last sublayer of a pre-norm stack: what reads it must have one")
+            continue
+        reader = "the head" if side == last else "the decoder"
+        yield Fault(
+            kind="norms",
+            says=f"No norm stands behind the last sublayer, before {reader}.",
+            amount="no final norm",
+            asked="a final norm, as every norm stands inside a branch",
+            program=(_ended(built, reader),),
+            roles=("final",),
+            side=side,
+        )
+
+
+def _ended(built: Built, reader: str) -> Edit:
+    """A final norm, with the line that makes it."""
+    class_ = NORM_CLASSES.get(str(built.norm_kind), "Norm")
+    return Edit(
+        f"self.final_norm = {class_}({built.d_model})  # in __init__\nx = self.final_norm(x)  # before {reader}"
+    )
 
 
 def kind_of_norms(beside: Beside) -> Told:
@@ -168,7 +203,7 @@ def input_scales(beside: Beside) -> Told:
                 Edit(
                     "nn.init.ones_(norm.weight)"
                     if gains
-                    else f"u = {pair.asked.input_scale:.6g} * norm(x)  # layer {pair.layer} of {depth.asked}"
+                    else f"u = {pair.asked.input_scale:.6g} * norm(x)  # layer {pair.layer} of {depth.counts[side]}"
                 ),
             ),
             roles=("pre",),

@@ -8,7 +8,7 @@ from depthlaw.auditing.expected import Pair
 from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct
 from depthlaw.auditing.fixes import CONSTANT, Assign, Edit, Entry, summed
 from depthlaw.auditing.laws import NEAR, by_num_layers, is_near, layers_of, power_of, share_of_layers
-from depthlaw.auditing.models import Beside, Depth, by_depth, names_of
+from depthlaw.auditing.models import Beside, Depth, Models, by_depth, names_of
 
 Pairs = Sequence[tuple[Depth, Pair]]
 
@@ -72,6 +72,34 @@ def branch_weights(beside: Beside) -> Told:
                 ),
                 side=side,
             )
+
+
+def growing_branches(models: Models) -> Told:
+    """Branches that a number multiplies which grows with the number of layers, on a stream that it does not: the more
+    layers there are, the less is left of what each was given."""
+    for side in models.last.built.sides:
+        own = [
+            (depth, sub)
+            for depth in models.depths
+            for sub in depth.built.sides.get(side, ())
+            if sub.trained != "gate" and sub.residual_weight and sub.branch_weight
+        ]
+        ratios = {(d.counts[side], s.index, s.kind): abs(s.branch_weight / s.residual_weight) for d, s in own}
+        power = power_of(by_num_layers(ratios))
+        if power is None or power < NEAR:
+            continue
+        depth, sub = own[-1]
+        number = ratios[depth.counts[side], sub.index, sub.kind]
+        law = f"{number / depth.counts[side] ** power:.4g} * {models.called(side)}**{power:.3g}"
+        yield Fault(
+            kind="residual-weight",
+            says="A number that grows with the number of layers stands on the branches, not on the stream.",
+            where=distinct(w.name for d, s in own if d is depth for w in s.weights),
+            amount=Amount("branch weight", by_depth((d, s.branch_weight) for d, s in own)),
+            asked=Amount("residual weight", by_depth((d, abs(s.branch_weight / s.residual_weight)) for d, s in own)),
+            program=(Edit(f"residual_weight = {law}\n{summed('residual_weight * ', '', sub.norms)}"),),
+            side=side,
+        )
 
 
 def _is_branch_off(pair: Pair) -> bool:

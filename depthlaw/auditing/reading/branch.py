@@ -111,7 +111,13 @@ class Branch:
             value = self.flow.value(edge)
             self.facts["input_rms"] = math.nan if value is None else value.double().square().mean().sqrt().item()
             self.facts["input_growth"] = self.flow.growth(self.start, edge, self.inside | {self.start})
-        weights = [self._weight(role, *use) for role, uses in by_role.items() for use in uses]
+        met = {self.flow.matrices[node] for uses in by_role.values() for node, _ in uses if math.prod(shape_of(node))}
+        weights = [
+            self._weight(role, *use)
+            for role, uses in by_role.items()
+            for use in uses
+            if math.prod(shape_of(use[0])) or self.flow.matrices[use[0]] not in met  # no token went to an expert
+        ]
         elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
         weights = merged(gates_completed(weights), elsewhere)
         self._tell_of_rows(weights)
@@ -472,7 +478,7 @@ class Branch:
         shape = shape_of(matrix)
         if is_a(matrix, (CONVOLUTION, "LinearBackward")):
             return (0,)
-        for place in (-1, 0, math.prod(shape) // 2):
+        for place in (-1, 0, math.prod(shape) // 2) if math.prod(shape) else ():
             gradient = self.flow.on_parameter(matrix, _one_entry(shape, place, self._random(matrix)))
             if gradient is not None and gradient.any():
                 places = gradient.nonzero(as_tuple=True)

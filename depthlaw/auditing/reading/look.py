@@ -53,8 +53,8 @@ class Built:
     sides: its sublayers, by "encoder" and "decoder" (a module of one stream has an encoder). final: whether a norm
     stands behind the last sublayer of each side. norm_kind: layernorm, rmsnorm, dyt or derf, that of most norms of the
     stream. others: role by name of parameters that are no matrix of a branch: embedding, positions, head, norm_gain
-    and norm_bias (of the stack's norms), bias, layer_scale, branch_weight or other. biases: by name, the roles of the
-    matrix that each belongs to.
+    and norm_bias (of the stack's norms), bias, layer_scale, branch_weight, modulation, router or other. biases: by
+    name, the roles of the matrix that each belongs to.
     unused: names of parameters that the pass did not use. tied: names of embeddings that are the head as well.
     long_skips: a line for each kind of skip that goes round more than one sublayer; the sublayers are read without
     these; joined: a line for each that is put beside the later value instead of added to it. unread: what could not be
@@ -91,18 +91,19 @@ class Built:
     def weights(self) -> list[Weight]:
         return [weight for sublayer in self.sublayers for weight in sublayer.weights]
 
-    def called(self, sub: Sublayer) -> str:
-        """The part of the module that a sublayer is, by what its matrices' names have in common; empty where that is
-        nothing."""
-        parts = [weight.name.split(".")[:-1] for weight in sub.weights]
-        alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
-        return ".".join(own[0] for own in alike)
-
     @property
     def shared(self) -> list[str]:
         """Names of matrices that several sublayers use."""
         users = Counter(name for sub in self.sublayers for name in {weight.name for weight in sub.weights})
         return [name for name, number in users.items() if number > 1]
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether FFNs are mixtures: a router chooses, or several matrices have one role."""
+        ffns = [
+            weight for sub in self.sublayers if sub.kind in ("ffn", "parallel") for weight in sub.roles.get("fc2", ())
+        ]
+        return "router" in self.others.values() or any(w.expert or len(w.output_dims) > 1 for w in ffns)
 
     def unused_in_training(self, names: Sequence[str]) -> list[str]:
         """Those of the unused parameters that a pass in training mode does not use either; none where there is no such
@@ -159,6 +160,7 @@ class _Look:
         self.joined: list[str] = []
         self.told: set[str] = set()
         self.left_out: set[Node] = set()
+        self.before = ""
         data = {
             name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
             for name, tensor in inputs.data.items()
@@ -371,6 +373,7 @@ class _Look:
                 num_norms_behind.append(max(number, int(is_norm_here)))
             if stretch is not None:
                 sublayers.append(self._sublayer(side, len(sublayers) + 1, stretch))
+                self.before = sublayers[-1].called
                 gap = []
         stem = num_in_front(sublayers)
         if stem and num_norms_behind[stem - 1]:
@@ -404,7 +407,7 @@ class _Look:
         elif not names or (not has_attention and (len(names) < 2 or index == 0 or self.streams.changes_width(serial))):
             return
         self.told.update(names)
-        where = "behind the last sublayer" if is_last else f"behind sublayer {index}" if index else "at the beginning"
+        where = "behind the last sublayer" if is_last else f"behind {self.before}" if index else "at the beginning"
         if index and self.streams.begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
             attends = [any(node in self.flow.products for node in part.inside) for part in serial]
@@ -438,12 +441,13 @@ class _Look:
         parts: list[Part] = []
         branches: list[Term] = []
         read: list[tuple[Term, Branch]] = []
+        unread: list[str] = []
         for term in stretch.terms:
             if term.edge is None:
                 continue
             inside = flow.between(stretch.start, term.edge[0])
             if not any(node in flow.matrices for node in inside):
-                self.unread.append(f"{side}, sublayer {index}: a way from the stream without a matrix is left out")
+                unread.append("a way from the stream without a matrix is left out")
                 continue
             read.append((term, Branch(flow, self.norms, side, stretch.start, term.edge, inside)))
         outs = [out for _, branch in read for out in branch.outs]
@@ -452,7 +456,7 @@ class _Look:
                 continue
             branches.append(term)
             parts.append(branch.read())
-            self.unread += [f"{side}, sublayer {index}: {line}" for line in parts[-1].unread]
+            unread += parts[-1].unread
         kinds = sorted({part.kind for part in parts})
         kind = kinds[0] if len(kinds) == 1 else "parallel" if kinds == ["attention", "ffn"] else "other"
         trained, entries = next(((term.trained, term.entries) for term in branches if term.trained), (None, 1))
@@ -462,7 +466,7 @@ class _Look:
         facts: dict[str, Any] = {}
         for part in parts:
             facts |= {name: fact for name, fact in part.facts.items() if fact is not None}
-        return Sublayer(
+        sub = Sublayer(
             side=side,
             index=index,
             kind=kind,
@@ -480,6 +484,8 @@ class _Look:
             end=stretch.end,
             **facts,
         )
+        self.unread += [f"{side}, {sub.called}: {line}" for line in unread]
+        return sub
 
     def _modulated(self, stretch: Stretch) -> frozenset[str]:
         """Which of scale and shift conditions make of what the branches of a stretch are given."""

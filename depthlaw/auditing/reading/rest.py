@@ -141,7 +141,9 @@ class Rest:
         if not any(node in reached for _, reached in self.before):
             return "embedding"
         near = [node, *self.flow.next(node, lambda user: user in self.flow.matrices or is_a(user, _ROUTES))]
-        if shape_of(node)[-1] > 1 and not any(is_a(part, _ROUTES) for part in near):
+        if any(is_a(part, _ROUTES) for part in near):
+            return "router"
+        if shape_of(node)[-1] > 1:
             self.matrices.append(name)
         return "other"
 

@@ -63,6 +63,14 @@ class Sublayer:
     modulated: frozenset[str] = frozenset()
 
     @property
+    def called(self) -> str:
+        """The part of the module that it is, by what its matrices' names have in common beyond the block, such as
+        blocks.3.ffn2; its number where that is nothing."""
+        parts = [weight.name.split(".")[:-1] for weight in self.weights]
+        alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
+        return ".".join(own[0] for own in alike) or f"sublayer {self.index}"
+
+    @property
     def is_conditioned(self) -> bool:
         """Whether a condition scales, shifts or gates it."""
         return bool(self.modulated) or self.trained == "gate"

@@ -31,7 +31,12 @@ class Stack:
 
     optimizer: str = options.OPTIMIZER
     sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
-    scheme: str | None = options.SCHEME
+    scheme: str | None = option(
+        "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all. In predict several, with commas.",
+        metavar="NAME",
+        read=options.scheme_names,
+        complete=options.schemes,
+    )
     activation: str = option(
         f"The activation: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
         "relu",
@@ -67,6 +72,8 @@ class Stack:
             raise BadInputError("give one of --scheme NAME and --norm post|pre|sub|peri (a scheme of your own)")
         if self.norm is None and (given := list(self.given_laws)):
             raise BadInputError(f"--{given[0].replace('_', '-')} belongs to --norm, not to a named --scheme")
+        if self.scheme is not None and "," in self.scheme:
+            raise BadInputError(f"--scheme {self.scheme}: give one; several side by side are for depthlaw predict")
 
         from depthlaw.theory.schemes import custom_scheme, scheme
 
@@ -79,11 +86,15 @@ class Stack:
         return chosen
 
 
-def recipe_named(text: str, option: str) -> Recipe:
+def recipes_named(text: str, option: str) -> Recipe | tuple[Recipe, ...]:
+    """One, or several with commas between them."""
     from depthlaw.recipes.catalogue import recipe
 
     with refusing(option):
-        return recipe(text.lower())
+        first, *others = map(recipe, options.some_names(text, option))
+    if len({one.name for one in (first, *others)}) <= len(others):
+        raise BadInputError(f"{option} {text}: a recipe is named twice")
+    return (first, *others) if others else first
 
 
 _POSITIVE: dict[str, Any] = {"least": 1e-9, "most": 1e9}
@@ -138,11 +149,12 @@ class Transformer:
     )
 
     recipe: Any = option(
-        "A published model, such as gpt2 or llama-3, instead of --scheme; `depthlaw schemes` lists all.",
+        "A published model, such as gpt2 or llama-3, instead of --scheme; `depthlaw schemes` lists all. In predict "
+        "several, with commas.",
         None,
         BLOCK,
         metavar="NAME",
-        read=recipe_named,
+        read=recipes_named,
         complete=options.recipes,
     )
     has_qk_norm: bool = option("Normalise queries and keys, head by head.", None, BLOCK, called="--qk-norm")
@@ -177,6 +189,9 @@ class Transformer:
         or nearly so, and of two stacks equal numbers of layers. width: d_model; its own if None."""
         if (model := self.recipe) is None:
             return self, width
+        if isinstance(model, tuple):
+            names = ",".join(one.name for one in model)
+            raise BadInputError(f"--recipe {names}: give one; several side by side are for depthlaw predict")
         from depthlaw.recipes.recipe import RECIPE_TOKENS
 
         if self.arch not in (None, model.arch):

@@ -273,6 +273,14 @@ def scheme_name(text: str, option: str) -> str:
     return name
 
 
+def scheme_names(text: str, option: str) -> str:
+    """One or several, with commas between them."""
+    names = [scheme_name(name, option) for name in some_names(text, option)]
+    if len(set(names)) < len(names):
+        raise BadInputError(f"{option} {text}: a scheme is named twice")
+    return ",".join(names)
+
+
 def some_names(text: str, option: str) -> list[str]:
     """Names with commas between them."""
     parts = [part.strip().lower() for part in text.split(",")]

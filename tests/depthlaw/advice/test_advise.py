@@ -410,7 +410,7 @@ def test_several_depths_are_each_what_they_are_alone() -> None:
 
 
 def test_a_vector_that_carries_the_update_is_said_to() -> None:
-    advice = advise(recipe="cait", optimizer="adamw", from_layers=2, layers=4, d_model=96, num_tokens=4)
+    advice = advise(recipe="cait", optimizer="adamw", from_layers=20, layers=24, d_model=96, num_tokens=4)
     assert advice.shares["layer_scale"] > 1
     first = str(advice).partition("Do this")[0]
     assert "the trained vector on each branch carries the update itself" in " ".join(first.split())

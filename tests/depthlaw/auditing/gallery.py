@@ -795,13 +795,20 @@ _TWO_SIDES = (
 COMPLETEP = Shape(branch_weight=lambda at: 1 / at.num_layers)
 DEPTH_MUP = Shape(branch_weight=lambda at: (2 * at.num_layers) ** -0.5)
 REZERO = Shape(norms=everywhere(), has_final=False, branch_weight=lambda at: 0.0, trained="scalar")
+
+
+def layer_scale(at: At) -> float:
+    """CaiT's, by the number of layers."""
+    return 0.1 if at.num_layers <= 18 else 1e-5 if at.num_layers <= 24 else 1e-6
+
+
 CAIT = Shape(
     arch="encoder",
     inputs="images",
     has_positions=True,
     is_fused=True,
     trained="vector",
-    branch_weight=lambda at: 1e-5 if at.num_layers <= 24 else 1e-6,
+    branch_weight=layer_scale,
 )
 MINICPM = replace(LLAMA, ffn_width=80, branch_weight=lambda at: 1.4 * at.num_layers**-0.5, embedding_multiplier=12.0)
 
@@ -918,7 +925,7 @@ _BRANCH_WEIGHTS = (
     ),
     Planted(
         name="timm-layer-scale",
-        says="LayerScale starts at 1 for init_values=1e-5 (timm 1.0.21, issue 2605).",
+        says="LayerScale starts at 1, whatever it was told (timm 1.0.21, issue 2605).",
         twin=cait,
         build=transformer(CAIT, flat, ones_for_vectors),
         kind="branch-weight",
@@ -927,6 +934,13 @@ _BRANCH_WEIGHTS = (
         "cait-36",
         "LayerScale starts at 1e-5 at 36 layers, where the paper has 1e-6 (facebookresearch/deit issue 122).",
         deep_cait,
+        replace(CAIT, branch_weight=lambda at: 1e-5 if at.num_layers > 24 else layer_scale(at)),
+        flat,
+    ),
+    _weight(
+        "cait-of-24-layers",
+        "LayerScale starts at 1e-5 whatever the depth, where its authors have 0.1 up to 18 layers.",
+        cait,
         replace(CAIT, branch_weight=lambda at: 1e-5),
         flat,
     ),
@@ -934,7 +948,7 @@ _BRANCH_WEIGHTS = (
         "layer-scale-in-attention-alone",
         "The FFN's branch has its LayerScale at 1.",
         cait,
-        replace(CAIT, branch_weight=lambda at: 1e-5 if at.kind == "attention" else 1.0),
+        replace(CAIT, branch_weight=lambda at: 0.1 if at.kind == "attention" else 1.0),
         flat,
     ),
     _weight(

@@ -12,11 +12,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.depthlaw.auditing.gallery import GPT_2, OUTPUTS, VASWANI, Planted, Twin, but_layer_2, flat, gpt_2, reset
+from tests.depthlaw.auditing.gallery import (
+    GAINED,
+    GPT_2,
+    LLAMA,
+    OUTPUTS,
+    VASWANI,
+    Planted,
+    Twin,
+    but_layer_2,
+    flat,
+    gpt_2,
+    reset,
+)
 from tests.depthlaw.auditing.transformer import (
     PRE,
     At,
     Build,
+    FeedForward,
     LanguageModel,
     Law,
     Matrix,
@@ -140,6 +153,7 @@ _FUNCTIONS = (
 
 THREE = replace(GPT_2, kinds=("attention", "ffn", "ffn"))
 MACARON = replace(GPT_2, kinds=("ffn", "attention", "ffn"))
+FOUR = replace(GPT_2, kinds=("ffn", "attention", "ffn", "ffn"))
 ONE = replace(GPT_2, kinds=("ffn",), has_positions=False)
 
 
@@ -150,6 +164,7 @@ def of_sums(number: float) -> Law:
 
 three = Twin(name="three sums a layer", build=transformer(THREE, of_sums(3)), scheme="gpt2")
 macaron = Twin(name="FFNs on both sides", build=transformer(MACARON, of_sums(3)), scheme="gpt2")
+four = Twin(name="four sums a layer", build=transformer(FOUR, of_sums(4)), scheme="gpt2")
 one_sum = Twin(name="one sum a layer", build=transformer(ONE, of_sums(1)), scheme="gpt2")
 
 _SUMS = (
@@ -167,6 +182,14 @@ _SUMS = (
         twin=macaron,
         build=transformer(MACARON, flat),
         kind="init-law",
+        roles=OUTPUTS,
+    ),
+    Planted(
+        name="two-sums-of-four",
+        says="Layers of an attention and three FFNs have GPT-2's rule as that of two sums to a layer.",
+        twin=four,
+        build=transformer(FOUR, of_sums(2)),
+        kind="init-constant",
         roles=OUTPUTS,
     ),
     Planted(
@@ -381,9 +404,82 @@ _FRONT = (
 )
 
 
+# ---------------------------------------------------------------- what no model means to have, whatever its name
+
+
+def alpha(at: At) -> float:
+    """DeepNorm's."""
+    return (2 * at.num_layers) ** 0.25
+
+
+def by_deepnorm(matrix: Matrix) -> float:
+    return xavier(matrix) * ((8 * matrix.place.num_layers) ** -0.25 if matrix.role in GAINED else 1)
+
+
+class Convolved(FeedForward):
+    """A conformer's convolution: tokens are mixed by a convolution of each feature by itself."""
+
+    def __init__(self, shape: Shape, at: At, norms: frozenset[str]) -> None:
+        super().__init__(replace(shape, ffn_width=shape.d_model, is_gated=True), at, norms)
+        self.mixing = nn.Conv1d(shape.d_model, shape.d_model, 3, padding=1, groups=shape.d_model)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        assert self.gate_proj is not None
+        hidden = torch.sigmoid(self.gate_proj(x)) * self.up_proj(x)
+        return self.down_proj(self.activation(self.mixing(hidden.transpose(1, 2)).transpose(1, 2)))
+
+
+class OfConformer(Sublayer):
+    """The third of a layer is the convolution, and the last is normalised behind its sum."""
+
+    def __init__(self, shape: Shape, at: At) -> None:
+        super().__init__(shape, at)
+        if at.kind == "conv":
+            self.branch = Convolved(shape, at, frozenset())
+
+
+def half(at: At) -> float:
+    return 0.5 if at.kind == "ffn" else 1.0
+
+
+def normed_blocks(model: Any) -> None:
+    for block in model.stack.blocks:
+        block.ffn_3.post_norm = nn.LayerNorm(32)
+
+
+MACARONS = Shape(arch="encoder", branch_weight=half, activation=F.silu)
+CONFORMER = replace(MACARONS, kinds=("ffn", "attention", "conv", "ffn"), sublayer=OfConformer, has_final=False)
+
+llama = Twin(name="Llama, by no name", build=transformer(LLAMA, flat))
+alphas = Twin(name="DeepNorm, by no name", build=transformer(replace(VASWANI, residual_weight=alpha), by_deepnorm))
+_UNNAMED = (
+    Twin(name="a conformer, by no name", build=transformer(CONFORMER, xavier, normed_blocks)),
+    Twin(name="three halves", build=transformer(replace(MACARONS, kinds=("ffn", "attention", "ffn")), xavier)),
+)
+
+_WITHOUT_A_NAME = (
+    Planted(
+        name="llama-without-a-final-norm",
+        says="A Llama of which it is not said that it is one has no norm before the head.",
+        twin=llama,
+        build=transformer(replace(LLAMA, has_final=False), flat),
+        kind="norms",
+        roles=("final",),
+    ),
+    Planted(
+        name="growing-branches",
+        says="DeepNorm's alpha stands on the branches of a post-norm model that claims nothing.",
+        twin=alphas,
+        build=transformer(replace(VASWANI, branch_weight=alpha), by_deepnorm),
+        kind="residual-weight",
+    ),
+)
+
 # ---------------------------------------------------------------- all of it
 
-PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS, *_WIDTHS, *_FRONT)
-TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_MODULATED, *_FRONTS)}
-RENAMED = ("functions-reset", "two-sums-of-three", "dit-without-a-norm", "pyramid-without-the-rule")
+PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS, *_WIDTHS, *_FRONT, *_WITHOUT_A_NAME)
+TWINS: dict[str, Twin] = {
+    twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_MODULATED, *_FRONTS, *_UNNAMED)
+}
+RENAMED = ("functions-reset", "two-sums-of-three", "dit-without-a-norm", "pyramid-without-the-rule", "growing-branches")
 """Those that are looked for under other names besides."""

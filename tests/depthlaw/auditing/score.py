@@ -20,7 +20,15 @@ RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
 
 def faults_of(build: Build, twin: Twin) -> Sequence[Fault]:
     """What the audit says of a builder, by the claim of a twin and of each role by itself."""
-    told = audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, inputs=twin.inputs, measures=False)
+    told = audit(
+        build,
+        twin.layers,
+        scheme=twin.scheme,
+        recipe=twin.recipe,
+        inputs=twin.inputs,
+        measures=False,
+        has_nearest=False,
+    )
     return told.findings.faults
 
 

@@ -19,7 +19,7 @@ from transformers import CONFIG_MAPPING
 
 import depthlaw
 from depthlaw.auditing.audit import audit
-from depthlaw.auditing.beyond import extrapolated, missed_by
+from depthlaw.auditing.beyond import extrapolated, missed_by, outside
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.initialise import Initialised
@@ -29,6 +29,7 @@ from depthlaw.sims.optim import make
 from depthlaw.sims.stats import estimate
 from depthlaw.theory.schemes import SCHEMES
 from tests.command import depthlaw as run
+from tests.depthlaw.auditing import gallery_field
 from tests.depthlaw.auditing.gallery import (
     BOTH,
     CAIT,
@@ -45,7 +46,7 @@ from tests.depthlaw.auditing.gallery import (
     two_sides,
     xavier_scaled,
 )
-from tests.depthlaw.auditing.transformer import At, Block, FeedForward, Shape, Sublayer, everywhere, transformer
+from tests.depthlaw.auditing.transformer import At, Block, FeedForward, Shape, Sublayer, everywhere, transformer, xavier
 from tests.often import often
 
 MODELS = """
@@ -1287,13 +1288,94 @@ def test_initialise_says_where_norms_move() -> None:
     assert not depthlaw.initialise(_Weighted(2, 1.0), scheme="pre-ln", optimizer="adam").must_change
 
 
-# ---------------------------------------------------------------- a layer beside its siblings, without a claim
+# ---------------------------------------------------------------- what stands first, without a claim
 
 
 @pytest.fixture
 def _no_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a model is nearest to takes longest, and is not asked here."""
     monkeypatch.setattr("depthlaw.auditing.audit._nearest", lambda *_: None)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Which names there are to be near to: of all of them the nearest takes long to find."""
+
+    def only_these(*names: str) -> None:
+        for kind, known in (("RECIPES", RECIPES), ("SCHEMES", SCHEMES)):
+            own = {name: of for name, of in known.items() if name in names}
+            monkeypatch.setattr(f"depthlaw.auditing.audit.{kind}", own)
+        monkeypatch.setenv("COLUMNS", "200")
+
+    return only_these
+
+
+def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callable[..., None]) -> None:
+    """Of a Llama without its final norm, which is a fault whatever its name is; of one that has it, no differences."""
+    beside("llama-2", "pre-ln")
+    answer = audit(transformer(replace(LLAMA, has_final=False), flat), (2, 4), num_seeds=2)
+    grows = answer.exponent("update")
+    assert grows is not None and grows.measured is not None
+    first, *rest = str(answer).splitlines()
+    ends = f"1 fault of its own, 1 difference from the recipe llama-2; the update grows as N^{grows.measured.mean:.2f}"
+    assert first.endswith(ends) and grows.measured.mean > 1
+    assert rest[-1] == "  depthlaw advise --model MODULE:FACTORY --optimizer adamw --from-layers 2 --layers 4"
+    right = audit(transformer(LLAMA, flat), (2, 4), measures=False)
+    assert str(right).splitlines()[0].endswith("no faults of its own, no differences from the recipe llama-2")
+    assert "--recipe llama-2" in str(right).splitlines()[-1]
+
+
+def test_what_differs_and_is_no_fault_by_itself_stands_below_the_headline(beside: Callable[..., None]) -> None:
+    beside("gpt2")
+    lines = str(audit(transformer(replace(GPT_2, is_tied=True), flat), (2, 4), measures=False)).splitlines()
+    assert lines[0].endswith("no faults of its own, 1 difference from the recipe gpt2")
+    assert lines[1].startswith("Beside gpt2: The out and fc2 matrices")
+
+
+def test_what_is_far_from_all_names_is_near_to_none(beside: Callable[..., None]) -> None:
+    """It is said how far, and neither its name is advised nor what is known of it."""
+    beside("olmo-2")
+    answer = audit(transformer(GPT_2, gpt_2), (2, 4), num_seeds=1)
+    text = str(answer)
+    assert answer.nearest is not None and not answer.nearest.fits and len(answer.nearest.differences) > 2
+    assert f"(the recipe olmo-2 is nearest, with {len(answer.nearest.differences)} differences): no faults" in text
+    assert "--recipe" not in text and "advise --model MODULE:FACTORY" in text
+
+
+@pytest.mark.parametrize("name", ["four sums a layer", "FFNs on both sides", "a conformer, by no name"])
+def test_a_recipe_of_two_sums_a_layer_is_near_to_none_of_others(name: str, beside: Callable[..., None]) -> None:
+    """A conformer is not gpt-neox."""
+    beside(*RECIPES.keys() - SCHEMES.keys())
+    twin = gallery_field.TWINS[name]
+    assert audit(twin.build, (2, 4), measures=False).nearest is None
+
+
+@pytest.mark.usefixtures("_no_nearest")
+def test_growth_that_is_no_power_is_told_as_exponential() -> None:
+    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power."""
+    for law, is_exponential in ((xavier, True), (gallery_field.by_deepnorm, False)):
+        build = transformer(replace(gallery_field.VASWANI, branch_weight=gallery_field.alpha), law)
+        answer = audit(build, (8, 16), num_seeds=1)
+        assert [fault.kind for fault in answer.faults] == ["residual-weight"]
+        assert (answer.exponential is not None) is is_exponential
+        assert ("the update grows exponentially with depth" in repr(answer)) is is_exponential
+        assert (answer.document()["exponential"] is not None) is is_exponential
+        if answer.exponential is not None:
+            assert answer.exponential[:2] == (64, 128) and 6 < answer.exponential.factor < 10
+
+
+@pytest.mark.usefixtures("_no_nearest")
+def test_a_mixture_of_experts_is_told_with_its_router() -> None:
+    """And what a prediction of it leaves out is not said to be the width alone."""
+    build, _ = hugging_face("mixtral", 64)
+    answer = audit(build, (1, 2), num_seeds=1)
+    assert "router" in answer.roles
+    assert any("by a router (layers.*.mlp.gate.weight)" in remark for remark in answer.findings.remarks)
+    (remark,) = outside(answer.depths[-1], {"update": (23.5, 82.5)})
+    assert "nothing else that is known" not in remark and "a few experts of many" in remark
+
+
+# ---------------------------------------------------------------- a layer beside its siblings, without a claim
 
 
 def _is(at: Any, layer: int, kind: str = "ffn") -> bool:

@@ -202,6 +202,27 @@ def test_experts_in_a_loop_are_one_sublayer() -> None:
         assert {(weight.role, weight.shape) for weight in sublayer.weights} == {("fc1", (F, D)), ("fc2", (D, F))}
 
 
+class Sliced(nn.Module):
+    """Experts of one parameter, each of which multiplies its own tokens, of which the last has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = (nn.Parameter(torch.randn(size) * 0.1) for size in ((3, D, F), (3, F, D)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = functional.rms_norm(x, (D,)).flatten(0, -2)
+        parts = tokens.split((len(tokens) // 2, len(tokens) - len(tokens) // 2, 0))
+        inner = [functional.gelu(part @ up) for part, up in zip(parts, self.up, strict=True)]
+        return x + torch.cat([part @ down for part, down in zip(inner, self.down, strict=True)]).view_as(x)
+
+
+def test_an_expert_to_which_no_token_goes_is_read_as_the_others() -> None:
+    built = read(nn.Sequential(Sliced(), Sliced()))
+    assert [line(sub) for sub in built.sublayers] == ["ffn pre", "ffn pre"]
+    assert {(weight.role, weight.shape) for weight in built.weights} == {("fc1", (3 * F, D)), ("fc2", (3 * D, F))}
+    assert built.has_experts and not built.unread
+
+
 def test_what_is_tied_shared_or_not_used_is_told() -> None:
     gpt2 = read(hugging_face("GPT2LMHeadModel", "GPT2", **GPT2))
     assert gpt2.tied == ["transformer.wte.weight"]
@@ -689,7 +710,9 @@ def test_a_layer_without_residual_connection_is_named() -> None:
     built = read(module)
     assert len(built.sublayers) == 5
     (told,) = built.unread
-    assert "no residual connection" in told and "layers.1.self_attn.in_proj_weight" in told and "sublayer 2" in told
+    assert (
+        "no residual connection" in told and "layers.1.self_attn.in_proj_weight" in told and "behind layers.0" in told
+    )
 
 
 def test_a_layer_that_is_skipped_is_not_used() -> None:

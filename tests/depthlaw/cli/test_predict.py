@@ -314,3 +314,52 @@ def test_a_gradient_beyond_the_floats_is_told_by_its_logarithm() -> None:
         )
     )
     assert layers["streams"]["encoder"]["0"] == {**numbers, "gradient_square": None, "log10_gradient_square": 400.0}
+
+
+# ---------------------------------------------------------------- several side by side
+
+
+SIDE_BY_SIDE = {
+    "--scheme {} --optimizer sgd --sublayers 2,4 --attention --tokens 3": ("pre-ln", "deepnorm"),
+    "--scheme {} --optimizer adam --sublayers 8,1000000000": ("pre-ln", "post-ln"),
+    "--recipe {} --optimizer adamw --layers 2,4 --width 64 --tokens 3": ("llama-2", "gpt2"),
+}
+
+
+@pytest.mark.parametrize("options", SIDE_BY_SIDE)
+def test_several_stand_side_by_side_as_each_does_alone(options: str) -> None:
+    names = SIDE_BY_SIDE[options]
+    together = answer(options.format(",".join(names)))
+    alone = [answer(options.format(name)) for name in names]
+    assert together == {"schema_version": 1, "predictions": alone}
+    text = printed(options.format(",".join(names)))
+    heads = next(line for line in text.splitlines() if line.startswith("┃"))
+    assert [cell.strip() for cell in heads.split("┃")][-3:-1] == list(names)
+    for row in zip(*(one["rows"] for one in alone), strict=True):
+        assert " │ ".join(f"{of['update']:.4g}" for of in row) in re.sub(" +", " ", text)
+
+
+def test_several_stand_side_by_side_by_role() -> None:
+    """A role that one of them has not is left open there, and matrices stand before vectors."""
+    options = "--recipe {} --optimizer adamw --layers 2,4 --width 64 --tokens 3 --roles"
+    lines = [line.split("│") for line in printed(options.format("llama-2,gpt2")).splitlines()]
+    by_role = {cells[1].strip(): [cell.strip() for cell in cells[2:4]] for cells in lines if len(cells) == 5}
+    alone = [answer(options.format(name))["exponents"] for name in ("llama-2", "gpt2")]
+    assert by_role["out"] == [f"{one['out']:.3f}" for one in alone]
+    assert by_role["fc3"][1] == by_role["norm_bias"][0] == "-"
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ("predict --scheme pre-ln,pre-ln --optimizer sgd --sublayers 4", "a scheme is named twice"),
+        ("predict --recipe gpt2,gpt2 --optimizer sgd --layers 4", "a recipe is named twice"),
+        ("predict --scheme pre-ln,llama-2 --optimizer sgd --sublayers 4", "llama-2 is a recipe"),
+        ("predict --scheme pre-ln,gpt2 --optimizer sgd --sublayers 4 --plot a.svg", "--plot draws one scheme"),
+        ("measure --scheme pre-ln,gpt2 --optimizer sgd --sublayers 4", "give one; several side by side are"),
+        ("advise --recipe gpt2,vit --optimizer adamw --from-layers 2 --layers 4 --width 64", "give one; several"),
+    ],
+)
+def test_several_are_refused_where_one_is_wanted(options: str, refusal: str) -> None:
+    result = depthlaw(*options.split())
+    assert result.returncode == 2 and refusal in result.stderr and result.stderr.count("\n") == 1
