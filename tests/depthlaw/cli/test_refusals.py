@@ -24,7 +24,7 @@ REFUSED = {
     "nonesuch": "No such command 'nonesuch'",
     # names
     "predict --scheme deepnrom --optimizer sgd --layers 2": "did you mean deepnorm",
-    "predict --scheme post-ln,pre-ln --optimizer sgd --sublayers 4": "--scheme takes one name here, and not a list",
+    "measure --scheme post-ln,pre-ln --optimizer sgd --sublayers 4": "give one; several side by side are",
     f"predict {STACK} --sublayers 4 --activation swiglu": "swiglu, a gated FFN, needs --attention",
     f"predict {STACK} --attention --layers 2 --init-std 0": "--init-std",
     f"measure {STACK} {KEPT} --activation rleu": "leaky_relu, swiglu, geglu",
