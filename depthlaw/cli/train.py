@@ -107,6 +107,12 @@ class Asked:
     measure_at: list[int] = option(
         "The steps after which the update is measured, beside 0: 50,200.", 0, _STEPS, least=0
     )
+    has_moves: bool = option(
+        "There, measure too what the optimizer's next step really moves, by role, and the scale of the weights.",
+        False,
+        _STEPS,
+        called="--moves",
+    )
 
 
 _OF_THE_GRID = ("scheme", "recipe", "optimizer", "layers", "decoder_layers", "learning_rate", "seed", "seeds")

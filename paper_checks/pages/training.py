@@ -82,7 +82,7 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, best = (records[name] for name in NAMES)
+    rates, warm, deep, best, _ = (records[name] for name in NAMES)
     sections = (
         summary(records),
         head(records),
@@ -142,7 +142,7 @@ def _head_row(name: str, record: Record) -> list[str]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best = (records[name] for name in NAMES)
+    rates, warm, deep, best, _ = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}

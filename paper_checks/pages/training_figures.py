@@ -63,7 +63,7 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
 
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name."""
-    rates, warm, deep, best = (records[name] for name in NAMES)
+    rates, warm, deep, best, _ = (records[name] for name in NAMES)
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),

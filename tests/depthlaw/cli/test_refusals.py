@@ -38,7 +38,7 @@ REFUSED = {
     "verify DN7": "did you mean DN-07",
     "verify --source magnetto": "did you mean magneto",
     "train --scheme postln --layers 1 --learning-rate 1e-3": "did you mean post-ln",
-    "experiment nonesuch": "unknown experiment 'nonesuch' (allowed: stable-rates, warmup, thousand-layers, best-rates)",
+    "experiment nonesuch": "unknown experiment 'nonesuch' (allowed: stable-rates, warmup, thousand-layers, best-rates, after-start)",
     "predict --scheme llama-2 --optimizer sgd --layers 2": "llama-2 is a recipe, a published model: write --recipe",
     "advise --recipe gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --lr 1": "takes no learning rate",
     "audit --hf meta-llama/Llama-2-7b-hf": "--hf takes a model type, such as llama or gpt2, or the path of",
