@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -18,7 +19,7 @@ from depthlaw.sims.model import BRANCH_ROLES, Transformer, alternating, decoder_
 from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from depthlaw.sims.training import train as training
 from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
-from depthlaw.sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
+from depthlaw.sims.training.train import MOVED, SCHEDULES, TrainConfig, TrainResult, train
 from tests.sims.training import BASE, MODEL, D, Plain, logits_of_first, moves, network_after, own_parallel, without_time
 
 EXACT = replace(BASE, precision="float64")
@@ -311,3 +312,57 @@ def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any]) -> None
         with pytest.raises(ValueError, match=rf"^{field} ") as refusal:
             TrainConfig(**{**vars(BASE), field: value})
         assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("has_decoder", [False, True], ids=["an encoder", "both sides"])
+def test_moves_are_what_the_real_step_changes(has_decoder: bool, tmp_path: Path) -> None:
+    """Against differences, for which the step is short: by role, the network with that role alone behind the step."""
+    data = own_parallel(tmp_path) if has_decoder else BASE.data
+    model = replace(MODEL, decoder=decoder_layers(1) if has_decoder else ())
+    rates: dict[str, Any] = {"learning_rate": 1e-6, "schedule": "inverse-sqrt", "num_steps": 4, "weight_decay": 0.1}
+    config = replace(EXACT, model=model, data=data, optimizer="adamw", **rates, evaluate_every=4)
+    measured = train(replace(config, measure_at=(0, 2, 4), has_moves=True))
+    plain = train(config)
+    assert (measured.losses, measured.held_out) == (plain.losses, plain.held_out)
+    first, third, last = (look.moves for look in measured.looks)
+    assert last is None  # no step follows
+    for step, moves in ((0, first), (2, third)):
+        assert moves is not None
+        rate = 1e-6 / math.sqrt(step + 1)
+        several = [replace(config, num_steps=n, evaluate_every=n) for n in (step, step + 1) if n]
+        before, after = ([Plain(config)] + [network_after(one, tmp_path) for one in several])[-2:]
+        start = Plain(config)
+        ends = dict(after.named_parameters())
+        roles = {name: role for name, _, role, _ in before.tagged()}
+        held_out = load(data).held_out(MOVED)
+
+        def changed(wanted: Callable[[str], bool], before: Plain = before) -> float:
+            there = {name: p.detach().clone() for name, p in before.named_parameters()}
+            behind = {name: ends[name].detach() if wanted(roles[name]) else p for name, p in there.items()}
+            arguments = held_out.inputs, held_out.decoder_inputs
+            with torch.no_grad():
+                change = functional_call(before, behind, arguments) - functional_call(before, there, arguments)
+            return float(change.square().mean().sqrt()) / rate
+
+        for role in set(roles.values()):
+            assert moves.logits[role] == pytest.approx(changed(lambda one, role=role: one == role), rel=1e-3)
+        assert moves.logits["update"] == pytest.approx(changed(lambda role: role in BRANCH_ROLES), rel=1e-3)
+        whole = changed(lambda _: True)
+        assert (moves.logits["all"], moves.logits["whole"]) == pytest.approx((whole, whole), rel=1e-3)
+
+        def size(role: str, of: Callable[[str], Tensor], roles: dict[str, str] = roles) -> float:
+            return float(
+                torch.cat([of(name).flatten() for name in roles if roles[name] == role]).square().mean().sqrt()
+            )
+
+        at = [dict(network.named_parameters()) for network in (start, before, after)]
+        for role in ("fc2", "embedding", "bias"):
+            assert moves.weights[role] == pytest.approx(size(role, lambda name: at[1][name].detach()), rel=1e-5)
+            assert moves.made[role] == pytest.approx(size(role, lambda n: (at[1][n] - at[0][n]).detach()), rel=1e-5)
+            steps = size(role, lambda n: (at[1][n] - at[2][n]).detach()) / rate
+            assert moves.steps[role] == pytest.approx(steps, rel=1e-4)
+        x, _ = before.vectors(held_out.inputs, held_out.decoder_inputs)
+        x_0, x_L = moves.stream["encoder"]
+        assert x_0 == pytest.approx(float(x.detach().square().mean().sqrt()))
+        assert x_L is not None and x_L != pytest.approx(x_0, rel=1e-3)
+    assert first is not None and set(first.made.values()) == {0.0}
