@@ -22,7 +22,8 @@ third unit were thought of then.
   standard deviation over the cells of log2(life) in each unit. The unit with the least has the law if its interval lies
   below those of both others; if it lies below COLLAPSE octaves, the curves fall together.
 - Which law: the mean slope of a seed over the looks from LATE on (of Muon: over its last two), beside five laws that
-  are derived without a fitted constant, as slopes over the same depths (``theory.kernel``): (first) of the first step;
+  are derived without a fitted constant, as slopes over the same depths (``theory.kernel.after_start``), the scale that
+  the optimizer made at the middle one of these looks (``made``): (first) of the first step;
   (forgotten) each matrix of a branch has the same scale at every depth, times its learning-rate multiplier, and
   multipliers stay; (noise) the step's direction is independent of what is measured, so that parts add in quadrature;
   (both) of these; (aligned) forgotten, and what branches add to the stream adds up in amplitude instead of in
@@ -48,6 +49,8 @@ RATE, SLOW, MUON_RATE = 2.0**-9, 2.0**-11, 2.0**-7
 STEPS = {ADAMW: 96, MUON: 24}
 FLAT, COLLAPSE, NEAR = 0.25, 0.5, 0.15
 LATE = 32
+MIDDLE = {ADAMW: 64, MUON: 16}
+"""The look at which laws are asked what the optimizer made."""
 WEIGHT_DECAY = 0.01
 SEEDS = 4
 
