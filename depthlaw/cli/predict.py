@@ -21,6 +21,9 @@ EXAMPLES = (
 )
 
 
+AFTER = "With --attention: behind the first steps"
+
+
 # ---------------------------------------------------------------- the command
 
 
@@ -34,6 +37,16 @@ def run(
         most=100_000,
     ),
     roles: bool = options.ROLES,
+    after_steps: int | None = option(
+        "Also what laws say of a step so many steps behind the start: --learning-rate and --width are wanted.",
+        None,
+        AFTER,
+        most=10**9,
+    ),
+    learning_rate: float | None = option(
+        "The rate of the steps before it, constant or on average.", None, AFTER, least=1e-300, most=1e9
+    ),
+    weight_decay: float = option("The weight decay of matrices, by which AdamW and Muon shrink them.", 0, AFTER),
     precise: bool = option("Average over more quasi-random points, as the pages do.", None, ATTENTION),
     plot: Path | None = options.PLOT,
     as_json: bool = options.JSON,
@@ -49,14 +62,20 @@ def run(
     each role's update grows with depth and which learning rate undoes that. The
     averages over softmax are quasi-random, and their error is printed: mostly
     under 1 % of the update, and a half to a quarter of that with --precise.
+
+    The first step's law does not last. --after-steps shows it beside laws that
+    are derived for later steps: init forgotten, steps in directions of their
+    own (noise), both, and branches that push the stream in one direction.
+    TRAINING.md has which of them hold.
     """
     # Everything that can be checked is checked before sympy is imported.
     transformer, width = transformer.of_recipe(width)
     transformer.check_given()
     if precise and not transformer.attention:
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
+    later = _later(transformer, width, after_steps, learning_rate, weight_decay)
     if transformer.attention:
-        answer = _of_transformers(stack, transformer, width, is_precise=precise)
+        answer = _of_transformers(stack, transformer, width, later, is_precise=precise)
     else:
         answer = _of_stacks(stack, width)
     if plot is not None:
@@ -96,7 +115,24 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
         return document_of_stacks(setting, stack.sublayers, lists)
 
 
-def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool) -> dict[str, Any]:
+def _later(
+    transformer: Transformer, width: int | None, num_steps: int | None, learning_rate: float | None, decay: float
+) -> dict[str, Any] | None:
+    """What laws behind the first steps are asked with, where they are."""
+    if num_steps is None:
+        if learning_rate is not None or decay:
+            raise BadInputError("--learning-rate and --weight-decay belong to --after-steps: one step needs neither")
+        return None
+    if not transformer.attention:
+        raise BadInputError("--after-steps needs --attention, or a recipe")
+    if learning_rate is None or width is None:
+        raise BadInputError("--after-steps needs --learning-rate and --width: the two say how large the weights become")
+    return {"learning_rate": learning_rate, "num_steps": num_steps, "weight_decay": decay}
+
+
+def _of_transformers(
+    stack: Stack, transformer: Transformer, width: int | None, later: dict[str, Any] | None, *, is_precise: bool
+) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
     has_wide_heads = transformer.num_heads is None
     if not has_wide_heads and width is None:
@@ -108,13 +144,19 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, 
         replace(network, has_wide_heads=has_wide_heads)
         for network in networks(stack, transformer, width or ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
     ]
-    with counted("predicting", sum(2 * network.depth for network in asked)) as advance, refusing():
+    num_passes = sum(2 * network.depth for network in asked) * (1 if later is None else 6)
+    with counted("predicting", num_passes) as advance, refusing():
         effort = 1.0 if is_precise else EFFORT[transformer.loss or "logit"]
         predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
+        updates = [
+            network.after_start(stack.optimizer, **later, advance=advance, effort=effort)
+            for network in (asked if later is not None else ())
+        ]
 
-    from depthlaw.network.predicted_rows import document_of_transformers
+    from depthlaw.network.predicted_rows import after_start, document_of_transformers
 
-    return document_of_transformers(asked, predictions, stack.optimizer, width)
+    answer = document_of_transformers(asked, predictions, stack.optimizer, width)
+    return answer if later is None else answer | {"after_start": after_start(asked, updates, later)}
 
 
 # ---------------------------------------------------------------- stacks, for people
@@ -210,6 +252,31 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
     for line in filter(None, (words.admin_text(answer), words.left_out_text(answer))):
         page.say(line)
+    if "after_start" in answer:
+        _show_later(page, answer["after_start"], depths)
+
+
+def _show_later(page: Page, later: Mapping[str, Any], depths: Sequence[Mapping[str, str]]) -> None:
+    """A line for each law: the update at each depth, and its exponent."""
+    heads = [f"N = {depth['layers']}" if "layers" in depth else f"L = {depth['L']}" for depth in depths]
+    decay = f", weight decay {later['weight_decay']:g}" if later["weight_decay"] else ""
+    page.say(f"Behind {later['num_steps']:,} steps at a rate of {later['learning_rate']:g}{decay}", "bold")
+    lines = [
+        [
+            law,
+            *(_number(value, 4) for value in own["updates"]),
+            _BENDS if own["is_power_law"] is False else "-" if own["exponent"] is None else f"{own['exponent']:z.3f}",
+        ]
+        for law, own in later["laws"].items()
+    ]
+    page.show_whole([grid(["law", *heads, "exponent"], lines, texts=["law"])])
+    page.say(
+        "The update by laws that are derived without a fitted constant. first: the first step's. forgotten: the branch "
+        "matrices are as large as the optimizer made them, whatever their init. noise: steps have directions of their "
+        "own. both: of these. aligned: forgotten, and all branches push the stream in one direction. Which of them "
+        "hold in training: TRAINING.md, after-start.",
+        "dim",
+    )
 
 
 def _show_roles(page: Page, answer: Mapping[str, Any], depths: Sequence[str]) -> None:

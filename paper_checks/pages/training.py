@@ -28,6 +28,7 @@ from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAY
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
+from depthlaw.paper_checks.pages import after_start as after_start_page
 from depthlaw.paper_checks.pages.drawing import save
 from depthlaw.paper_checks.pages.large_models import large_models
 from depthlaw.paper_checks.pages.markdown import bracket, section
@@ -82,7 +83,7 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, best, _ = (records[name] for name in NAMES)
+    rates, warm, deep, best, later = (records[name] for name in NAMES)
     sections = (
         summary(records),
         head(records),
@@ -90,6 +91,7 @@ def page(records: Records) -> str:
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
         best_rates(best, records[BEST_WIDE], images("training-best-losses", "training-best-rates")),
+        after_start_page.after_start(later, opening(later), images("training-after-start")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -142,7 +144,7 @@ def _head_row(name: str, record: Record) -> list[str]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best, _ = (records[name] for name in NAMES)
+    rates, warm, deep, best, later = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
@@ -155,6 +157,7 @@ def summary(records: Records) -> str:
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
+        later=after_start_page.in_short(later),
     )
 
 

@@ -102,7 +102,8 @@ class TrainConfig:
     that of matrices and tables; vectors have none. clip_norm: the largest norm of the whole gradient.
     optimizer_options: further options of the optimizer's class. precision: bfloat16 keeps weights in float32 and
     multiplies in bfloat16 (autocast). measure_at: steps before which the update is measured; num_steps is after the
-    last. has_moves: whether the look at a step also has what that step of the optimizer moves (``Moves``). ValueError, in one line, for what does not fit.
+    last. has_moves: whether the look at a step also has what that step of the optimizer moves (``Moves``). ValueError,
+    in one line, for what does not fit.
     """
 
     model: ModelConfig

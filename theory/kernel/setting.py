@@ -149,9 +149,9 @@ class Transformer:
     logits are Gaussian. norm_scale: s of dyt and derf. norm_eps: what a norm adds to the mean square whose root it
     divides by. has_final: whether a norm stands behind the last sublayer of
     each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
-    stream x that branches F read; a side then ends in x + norm(y). is_aligned: whether all branches of a side push each token in one direction, so that
-    what they add to the stream adds up in amplitude, and not in quadrature as at initialisation. ValueError, in one
-    line, for what cannot be.
+    stream x that branches F read; a side then ends in x + norm(y). is_aligned: whether all branches of a side push each
+    token in one direction, so that what they add to the stream adds up in amplitude, and not in quadrature as at
+    initialisation. ValueError, in one line, for what cannot be.
 
     >>> from depthlaw.theory.kernel.predict import Sublayer, Transformer
     >>> from depthlaw.theory.stack import SublayerKind
@@ -195,7 +195,9 @@ class Transformer:
         every = (*self.encoder, *self.decoder)
         adds_input = any(sublayer.input_weight for sublayer in every)
         if self.is_aligned and (adds_input or self.has_second_stream):
-            raise ValueError("branches that push in one direction are derived for one stream, to which x_0 is not added")
+            raise ValueError(
+                "branches that push in one direction are derived for one stream, to which x_0 is not added"
+            )
         if adds_input and (self.has_second_stream or self.norm_kind in ("dyt", "derf")):
             raise ValueError("x_0 is added to one stream alone, whose norms are real ones")
         if any(sublayer.mixes_values and "v" in self.places(sublayer) for sublayer in every):

@@ -99,7 +99,8 @@ class Step:
 
 
 def step_of(name: str, *, is_noise: bool = False) -> Step:
-    """The step of an optimizer. is_noise: in a direction that is independent of the gradient. ValueError, in one line, if it is unknown, or known for a single token only."""
+    """The step of an optimizer. is_noise: in a direction that is independent of the gradient. ValueError, in one line,
+    if it is unknown, or known for a single token only."""
     asked = optimizer(name)
     is_factored = name == "adafactor"
     if asked.functional is None or (asked.assumes_rank_one and not is_factored):
