@@ -25,6 +25,7 @@ from depthlaw.paper_checks.routes.after_start import Course
 from depthlaw.sims.stats import Estimate, estimate
 from depthlaw.theory.kernel.after_start import LAWS
 
+LEAST_SEEDS = 2
 NOTHING, ABSENT = "-", "Not in the record yet."
 _SHOWN = (0, 1, 2, 4, 8, 16)
 """Steps whose exponents the table has."""
@@ -33,9 +34,9 @@ _SHOWN = (0, 1, 2, 4, 8, 16)
 def in_short(record: Record) -> str:
     """The result in a paragraph. Empty where the record lacks what it needs."""
     found = route.courses(record.book)
-    if record.missing():
-        return ""
     fast = [course for course in found.values() if course.rate != SLOW]
+    if len(found) < len(route.asked()) or min(len(course.seeds) for course in found.values()) < LEAST_SEEDS:
+        return ""
     growing = [course for course in found.values() if course.grows and course.optimizer == ADAMW]
     best, worse = route.nearest(route.distances(fast))
     lives = route.lives([*found.values()])

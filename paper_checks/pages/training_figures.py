@@ -70,8 +70,9 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
 
 
 def drawings(records: Records) -> dict[str, Drawing]:
-    """By file name."""
-    rates, warm, deep, best, later = (records[name] for name in NAMES)
+    """By file name. That of after-start only where its record is given: a notebook shows the others."""
+    rates, warm, deep, best = (records[name] for name in NAMES[:-1])
+    later = records.get(NAMES[-1])
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
@@ -81,7 +82,11 @@ def drawings(records: Records) -> dict[str, Drawing]:
         ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
         ("best-losses", _best_losses(best), "held-out loss by learning rate and depth", 3, 310, 250, "shared"),
         ("best-rates", _best_by_depths(best), "the best learning rate by depth", 3, 310, 250, "shared"),
-        ("after-start", _later_panels(later), "the depth law as training goes on", 2, 400, 280, "own"),
+        *(
+            [("after-start", _later_panels(later), "the depth law as training goes on", 2, 400, 280, "own")]
+            if later is not None
+            else []
+        ),
     )
     made = {}
     for name, panels, title, columns, width, height, scale in rows:

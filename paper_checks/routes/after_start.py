@@ -142,11 +142,15 @@ def crossing(by_step: Mapping[int, float], level: float) -> float | None:
     return None
 
 
+def asked() -> list[tuple[str, str, float]]:
+    """Optimizer, scheme and rate of every course of the plan; ``RATE`` stands for Muon's own."""
+    fast = [(optimizer, scheme, RATE) for optimizer, schemes in SCHEMES.items() for scheme in schemes]
+    return fast + [(ADAMW, scheme, SLOW) for scheme in SLOW_SCHEMES]
+
+
 def courses(book: Book) -> dict[tuple[str, str, float], Course]:
-    """Those with a seed, by optimizer, scheme and rate (``RATE`` stands for Muon's own)."""
-    asked = [(optimizer, scheme, RATE) for optimizer, schemes in SCHEMES.items() for scheme in schemes]
-    asked += [(ADAMW, scheme, SLOW) for scheme in SLOW_SCHEMES]
-    found = {(o, s, rate): Course.of(s, o, book, rate) for o, s, rate in asked}
+    """Those with a seed."""
+    found = {key: Course.of(key[1], key[0], book, key[2]) for key in asked()}
     return {key: course for key, course in found.items() if course.seeds}
 
 
