@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 from depthlaw.paper_checks.experiments.after_start import (
     ADAMW,
@@ -59,6 +59,30 @@ def in_short(record: Record) -> str:
     ).strip()
 
 
+def in_readme(record: Record) -> str:
+    """The result in two sentences. Empty where the record has no lives of two seeds."""
+    found = [*route.courses(record.book).values()]
+    if (lives := route.lives(found)) is None:
+        return ""
+    growing = [course for course in found if course.scheme in ("pre-ln", "gpt2") and course.optimizer == ADAMW]
+    steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
+    known = [life for life in steps if life is not None]
+    of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (route.UNITS[2], route.UNITS[0]))
+    said = section(
+        "training",
+        "after_start_in_readme",
+        typical=f"{2 ** lives.mean[route.UNITS[2]]:.2g}",
+        num=lives.num,
+        layers=LAYERS,
+        d_model=record.experiment.arms[0].trial.d_model,
+        scatter=f"{of_unit:.2f}",
+        in_steps=f"{of_steps:.1f}",
+        fewest=f"{min(known):.1g}",
+        most=f"{max(known):.0f}",
+    )
+    return " ".join(said.split())
+
+
 def after_start(record: Record, opening: str, images: str) -> str:
     found = [*route.courses(record.book).values()]
     fast = [course for course in found if course.rate != SLOW]
@@ -80,13 +104,23 @@ def after_start(record: Record, opening: str, images: str) -> str:
         units=[]
         if lives is None
         else [[unit, _words(values), f"{2 ** lives.mean[unit]:.2g}"] for unit, values in lives.scatter.items()],
+        lives=[row for course in found if (row := _lives_row(course))],
         verdict_of_unit=ABSENT if lives is None else _verdict_of_unit(lives),
         late=LATE,
         near=NEAR,
         law_heads=["network", "late", *LAWS],
         laws=[_laws_row(course) for course in fast],
         verdict_of_law=_verdict_of_law(fast) if fast else ABSENT,
-        made_heads=["network", "look", "fc2 at step 0", "fc2 then", "made", "stream at step 0", "stream then"],
+        made_heads=[
+            "network",
+            "look",
+            "fc2 at step 0",
+            "fc2 then",
+            "made / rate steps",
+            "made / rate sqrt(steps)",
+            "stream at step 0",
+            "stream then",
+        ],
         made=[_made_row(course) for course in found],
         steps=STEPS[ADAMW],
         muon_steps=STEPS[MUON],
@@ -133,6 +167,20 @@ def _slopes_row(course: Course) -> list[str]:
     ]
 
 
+def _lives_row(course: Course) -> list[str]:
+    """Empty where no seed of any depth has a life; a dash where not every seed of a depth has one."""
+    rows: list[tuple[str, str]] = []
+    for n in LAYERS:
+        lives = [course.life(n, seed) for seed in range(len(course.seeds))]
+        known = [(life, life * course.units(n, seed)[-1]) for seed, life in enumerate(lives) if life]
+        is_whole = len(known) == len(lives)
+        means = [f"{geometric_mean(column):.2g}" for column in zip(*known, strict=True)] if is_whole else [NOTHING] * 2
+        rows.append((means[0], means[1]))
+    if all(steps == NOTHING for steps, _ in rows):
+        return []
+    return [_name(course), *(", ".join(column) for column in zip(*rows, strict=True))]
+
+
 def _laws_row(course: Course) -> list[str]:
     def cell(law: str) -> str:
         return f"{slope_of(law, course.scheme, course.optimizer):z.2f}" + " +" * route.holds(law, course)
@@ -157,7 +205,7 @@ def _made_row(course: Course) -> list[str]:
         _name(course),
         str(last),
         *(" and ".join(f"{mean('weights', n, step):.4f}" for n in both) for step in (0, last)),
-        f"{mean('made', LAYERS[-1], last) / (course.rate * last):.2f}",
+        *(f"{mean('made', LAYERS[-1], last) / (course.rate * length):.2f}" for length in (last, math.sqrt(last))),
         *(f"{stream(step):.1f}" for step in (0, last)),
     ]
 

@@ -91,8 +91,8 @@ class Course:
         """Of each seed, the steps until the slope is half of what it was at step 0; None where it never is."""
         by_step = {step: self.slopes(step) for step in self.steps}
         return [
-            crossing({step: values[seed] / values_at_0 for step, values in by_step.items()}, 0.5)
-            for seed, values_at_0 in enumerate(by_step[0])
+            crossing({step: values[seed] / first for step, values in by_step.items()}, 0.5) if first > 0 else None
+            for seed, first in enumerate(by_step[0])
         ]
 
     @property
