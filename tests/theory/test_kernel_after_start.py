@@ -72,7 +72,7 @@ def test_forgotten_gains_drop_out_and_multipliers_stay() -> None:
 
 
 def test_branches_in_one_direction_add_up_in_amplitude() -> None:
-    """Each Pre-LN branch of one token is as long as the next: 1 + L f^2 of directions of their own, 1 + (L f)^2 of one."""
+    """Each Pre-LN branch of one token is as long as the next: 1 + L f^2 in their own directions, 1 + (L f)^2 in one."""
     one_token = Inputs(num_tokens=1)
     for num_sublayers in (1, 2, 5):
         network = Transformer(encoder=num_sublayers * (Sublayer(kind=FFN),), placement="pre")

@@ -42,7 +42,7 @@ REFUSED = {
     "predict --scheme pre-ln --optimizer sgd --sublayers 4 --after-steps 3": "--after-steps needs --attention",
     "predict --recipe gpt2 --optimizer adamw --layers 2 --after-steps 3": "--after-steps needs --learning-rate and",
     "predict --recipe gpt2 --optimizer adamw --layers 2 --learning-rate 1": "belong to --after-steps",
-    "predict --recipe gpt2 --optimizer lamb --layers 2 --width 64 --after-steps 3 --learning-rate 1": "derived of steps",
+    "predict --recipe gpt2 --optimizer lamb --layers 2 --width 64 --after-steps 3 --learning-rate 1": "derived of",
     "predict --scheme llama-2 --optimizer sgd --layers 2": "llama-2 is a recipe, a published model: write --recipe",
     "advise --recipe gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --lr 1": "takes no learning rate",
     "audit --hf meta-llama/Llama-2-7b-hf": "--hf takes a model type, such as llama or gpt2, or the path of",
