@@ -29,8 +29,13 @@ def as_claimed(trial: Trial) -> float:
 
 
 def moves(moved: float, step: int) -> Moves:
-    of_fc2 = {"weights": {"fc2": 0.1}, "made": {"fc2": step / 1000}, "steps": {"fc2": 1.0}}
-    return Moves(logits={"update": moved}, **of_fc2, stream={"encoder": [1.0, 2.0 + step]})
+    return Moves(
+        logits={"update": moved},
+        weights={"fc2": 0.1},
+        made={"fc2": step / 1000},
+        steps={"fc2": 1.0},
+        stream={"encoder": [1.0, 2.0 + step]},
+    )
 
 
 def result(trial: Trial, edge: float) -> TrainResult:

@@ -148,10 +148,11 @@ def _of_transformers(
     with counted("predicting", num_passes) as advance, refusing():
         effort = 1.0 if is_precise else EFFORT[transformer.loss or "logit"]
         predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
-        updates = [
-            network.after_start(stack.optimizer, **later, advance=advance, effort=effort)
-            for network in (asked if later is not None else ())
-        ]
+        updates: list[dict[str, float]] = []
+        if later is not None:
+            updates = [
+                network.after_start(stack.optimizer, **later, advance=advance, effort=effort) for network in asked
+            ]
 
     from depthlaw.network.predicted_rows import after_start, document_of_transformers
 
