@@ -34,28 +34,31 @@ _SHOWN = (0, 1, 2, 4, 8, 16)
 def in_short(record: Record) -> str:
     """The result in a paragraph. Empty where the record lacks what it needs."""
     found = route.courses(record.book)
-    fast = [course for course in found.values() if course.rate != SLOW]
     if len(found) < len(route.asked()) or min(len(course.seeds) for course in found.values()) < LEAST_SEEDS:
         return ""
-    growing = [course for course in found.values() if course.grows and course.optimizer == ADAMW]
-    best, worse = route.nearest(route.distances(fast))
-    lives = route.lives([*found.values()])
+    several = [course for course in found.values() if course.optimizer == ADAMW]
+    fast = [course for course in several if course.rate != SLOW]
+    nearest, worse = route.nearest(route.distances(fast))
+    lives = route.lives(several)
+    best = None
+    if lives is not None:
+        scatter, typical = _words(lives.scatter[lives.best]), f"{2 ** lives.mean[lives.best]:.2g}"
+        best = {"unit": lives.best, "scatter": scatter, "typical": typical}
     return section(
         "training",
         "after_start_in_short",
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
-        growing=[
-            {"name": course.scheme, "steps": _steps(course), "is_slow": course.rate == SLOW} for course in growing
-        ],
-        seeds=min(len(course.seeds) for course in fast),
-        best=None if lives is None else {"unit": lives.best, "scatter": _words(lives.scatter[lives.best])},
+        growing=[{"name": _name(course), "steps": _steps(course)} for course in several if course.grows],
+        seeds=min(len(course.seeds) for course in several),
+        best=best,
         has_law=lives is not None and lives.has_the_law(),
+        falls=lives is not None and lives.fall_together(),
         steps_scatter=NOTHING if lives is None else _words(lives.scatter[route.UNITS[0]]),
-        nearest=best,
+        nearest=nearest,
         worse=worse,
-        num_holds=sum(route.holds(best, course) for course in fast),
-        num=len(fast),
+        holding=[course.scheme for course in fast if route.holds(nearest, course)],
+        failing=[course.scheme for course in fast if not route.holds(nearest, course)],
     ).strip()
 
 
