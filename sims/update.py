@@ -8,7 +8,8 @@ a power of the width (``config.NORMALISATION``) that is the update U per unit le
 Dimensions: E ensemble members, B batch, T tokens, D d_model.
 
 ``Task`` says what the networks are given and what is read, ``draw_inputs`` draws it, ``first_order`` takes one forward
-and one backward pass, ``roles_of`` adds up by role: (E,) each, E members.
+and one backward pass, ``roles_of`` adds up by role: (E,) each, E members. ``logit_tangents`` is what a step, whoever
+took it, changes in all logits.
 
 >>> import torch
 >>> from depthlaw.sims.ensemble import Ensemble, Member
@@ -437,19 +438,23 @@ def divergences(order: FirstOrder) -> dict[int, Divergence]:
 
 
 class _Reader(nn.Module):
-    """Every reading, and "hidden", the last hidden state of the tokens that are read: (E, B, T, D)."""
+    """Every reading, and "hidden", the last hidden state of the tokens that are read: (E, B, T, D); or, with
+    has_all_logits, the logits alone, (E, B, T, C)."""
 
     def __init__(self, model: Ensemble, inputs: Inputs, task: Task) -> None:
         super().__init__()
         self.model, self.inputs, self.task = model, inputs, task
 
-    def forward(self) -> dict[str, Tensor]:
+    def forward(self, *, has_all_logits: bool = False) -> dict[str, Tensor]:
         hidden = self.model(self.inputs.x, self.inputs.y)
+        if has_all_logits:
+            return {"logits": self.model.logits(hidden)}
         read = hidden if self.task.readout == "sum" else hidden[..., -1:, :]
         return {**readings(self.model, hidden, self.inputs, self.task), "hidden": read}
 
-    def at(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return functional_call(self, {f"model.{name}": value for name, value in weights.items()}, ())
+    def at(self, weights: Mapping[str, Tensor], *, has_all_logits: bool = False) -> dict[str, Tensor]:
+        given = {f"model.{name}": value for name, value in weights.items()}
+        return functional_call(self, given, (), {"has_all_logits": has_all_logits})
 
 
 def tangents(
@@ -460,17 +465,46 @@ def tangents(
     roles: only the parameters of these move.
     """
     with torch.no_grad(), forward_ad.dual_level():
-        weights = {
-            name: forward_ad.make_dual(p.detach(), -step[name]) if roles is None or role in roles else p.detach()
-            for name, p, role in model.tagged()
-        }
-        moved = {
-            name: forward_ad.unpack_dual(value) for name, value in _Reader(model, inputs, task).at(weights).items()
-        }
-        return {
-            name: torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent.clone()
-            for name, dual in moved.items()
-        }
+        return _unpacked(_Reader(model, inputs, task).at(_moving(model, step, roles)))
+
+
+def logit_tangents(
+    model: Ensemble,
+    inputs: Inputs,
+    step: Mapping[str, Tensor],
+    input_steps: tuple[Tensor, Tensor | None],
+    roles: Sequence[str],
+) -> Tensor:
+    """The derivative of every logit (E, B, T, C) along -step, by forward mode: per unit learning rate.
+
+    roles: only the parameters of these move; with "embedding" among them the inputs x and y move too, by input_steps.
+    """
+    sides = zip((inputs.x, inputs.y), input_steps, strict=True)
+    with torch.no_grad(), forward_ad.dual_level():
+        x, y = (
+            value if value is None or own is None or "embedding" not in roles else forward_ad.make_dual(value, -own)
+            for value, own in sides
+        )
+        assert x is not None
+        reader = _Reader(model, Inputs(x, y, inputs.labels), Task())
+        return _unpacked(reader.at(_moving(model, step, roles), has_all_logits=True))["logits"]
+
+
+def _moving(model: Ensemble, step: Mapping[str, Tensor], roles: Sequence[str] | None) -> dict[str, Tensor]:
+    """Every parameter; those of the roles with -step as their tangent. Within a dual level."""
+    return {
+        name: forward_ad.make_dual(p.detach(), -step[name]) if roles is None or role in roles else p.detach()
+        for name, p, role in model.tagged()
+    }
+
+
+def _unpacked(moved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tangents, 0 where there is none."""
+    duals = {name: forward_ad.unpack_dual(value) for name, value in moved.items()}
+    return {
+        name: torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent.clone()
+        for name, dual in duals.items()
+    }
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from depthlaw.paper_checks.experiments import NAMES, experiment
 from depthlaw.paper_checks.experiments.base import Arm, Book
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.pages.training_runs import BEST_WIDE, Record
-from depthlaw.sims.training.train import Look, TrainResult
+from depthlaw.sims.training.train import Look, Moves, TrainResult
 
 GUESS = 3.0
 UPDATES = {"post-ln": 30.0, "pre-ln": 20.0, "normformer": 40.0, "sub-ln-gamma": 22.0, "deepnorm": 5.0, "su-adam": 1.0}
@@ -28,6 +28,16 @@ def as_claimed(trial: Trial) -> float:
     return 2.0 ** (-2.2 - math.log2(UPDATES.get(trial.scheme, 10.0)))
 
 
+def moves(moved: float, step: int) -> Moves:
+    return Moves(
+        logits={"update": moved},
+        weights={"fc2": 0.1},
+        made={"fc2": step / 1000},
+        steps={"fc2": 1.0},
+        stream={"encoder": [1.0, 2.0 + step]},
+    )
+
+
 def result(trial: Trial, edge: float) -> TrainResult:
     """Below its edge a run learns, the faster the larger the rate; above it is stuck."""
     learns = trial.learning_rate < edge
@@ -35,7 +45,13 @@ def result(trial: Trial, edge: float) -> TrainResult:
     steps = trial.num_steps
     norms: dict[str, list[float | None]] = {"decoder": [1.0, 2.0, 2.0]}
     looks = [
-        Look(step=step, update={"update": update(trial) * 0.9**step}, from_start=step / 10, gradient_norms=norms)
+        Look(
+            step=step,
+            update={"update": update(trial) * 0.9**step},
+            from_start=step / 10,
+            gradient_norms=norms,
+            moves=moves(update(trial) * 0.9**step, step) if trial.has_moves else None,
+        )
         for step in trial.measure_at
     ]
     return TrainResult(

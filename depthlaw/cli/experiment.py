@@ -49,8 +49,9 @@ def run(
     depth, and asks whether the update at initialisation predicts it. warmup
     trains translation at 18 layers on either side. thousand-layers asks who
     trains there, and how far. best-rates finds the learning rate of the least loss by
-    depth, and asks whether the update predicts how it moves. TRAINING.md has
-    what the project found.
+    depth, and asks whether the update predicts how it moves. after-start
+    measures what the steps of training really move, and asks for how long the
+    law of the first step holds. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from depthlaw.paper_checks import experiments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from depthlaw.cli.shared import options, words
 from depthlaw.cli.shared.layers import show_layers
@@ -23,6 +23,9 @@ EXAMPLES = (
 )
 
 
+AFTER = "With --attention: behind the first steps"
+
+
 # ---------------------------------------------------------------- the command
 
 
@@ -37,6 +40,16 @@ def run(
     ),
     roles: bool = options.ROLES,
     by_layer: bool = options.BY_LAYER,
+    after_steps: int | None = option(
+        "Also what laws say of a step so many steps behind the start: --learning-rate and --width are wanted.",
+        None,
+        AFTER,
+        most=10**9,
+    ),
+    learning_rate: float | None = option(
+        "The rate of the steps before it, constant or on average.", None, AFTER, least=1e-300, most=1e9
+    ),
+    weight_decay: float = option("The weight decay of matrices, by which AdamW and Muon shrink them.", 0, AFTER),
     precise: bool = option("Average over more quasi-random points, as the pages do.", None, ATTENTION),
     plot: Path | None = options.PLOT,
     as_json: bool = options.JSON,
@@ -55,18 +68,25 @@ def run(
 
     Several schemes, or several recipes, with commas, stand side by side in one
     table.
+
+    The first step's law does not last. --after-steps shows it beside laws that
+    are derived for later steps: init forgotten, steps in directions of their
+    own (noise), both, and branches that push the stream in one direction.
+    TRAINING.md has which of them hold.
     """
     asked = _each(stack, transformer)
     if len(asked) > 1:
         if plot is not None:
             raise BadInputError("--plot draws one scheme or recipe: give one, or leave it out")
-        if by_layer and not as_json:
-            raise BadInputError("--by-layer shows one scheme or recipe: give one, or add --json")
-        _run_several(asked, width, is_precise=precise, by_layer=by_layer, has_roles=roles, as_json=as_json)
+        if by_layer or after_steps is not None:
+            raise BadInputError("--by-layer and --after-steps are of one scheme or recipe: give one")
+        how = _How(precise, by_layer=False, later=None)
+        _run_several(asked, width, how, has_roles=roles, as_json=as_json)
         return
     # Everything that can be checked is checked before sympy is imported.
     transformer, width = transformer.of_recipe(width)
-    answer = _answer(stack, transformer, width, is_precise=precise, by_layer=by_layer)
+    how = _How(precise, by_layer, _later(transformer, width, after_steps, learning_rate, weight_decay))
+    answer = _answer(stack, transformer, width, how)
     if plot is not None:
         from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
 
@@ -84,16 +104,22 @@ def run(
     page.wrote(plot)
 
 
-def _answer(
-    stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool, by_layer: bool
-) -> dict[str, Any]:
+class _How(NamedTuple):
+    """What a prediction is asked besides. later: what laws behind the first steps are asked with, see ``_later``."""
+
+    is_precise: bool
+    by_layer: bool
+    later: dict[str, Any] | None
+
+
+def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How) -> dict[str, Any]:
     """The document of one scheme or recipe. transformer: with what the recipe says itself."""
     transformer.check_given()
-    if is_precise and not transformer.attention:
+    if how.is_precise and not transformer.attention:
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
     if transformer.attention:
-        return _of_transformers(stack, transformer, width, is_precise=is_precise, by_layer=by_layer)
-    if by_layer:
+        return _of_transformers(stack, transformer, width, how)
+    if how.by_layer:
         raise BadInputError("--by-layer needs --attention: what it shows is of the kernel rung")
     return _of_stacks(stack, width)
 
@@ -109,9 +135,8 @@ def _each(stack: Stack, transformer: Transformer) -> list[tuple[Stack, Transform
 def _run_several(
     asked: Sequence[tuple[Stack, Transformer]],
     width: int | None,
+    how: _How,
     *,
-    is_precise: bool,
-    by_layer: bool,
     has_roles: bool,
     as_json: bool,
 ) -> None:
@@ -120,7 +145,7 @@ def _run_several(
     answers = []
     for stack, given in asked:
         transformer, own = given.of_recipe(width)
-        answers.append(_answer(stack, transformer, own, is_precise=is_precise, by_layer=by_layer))
+        answers.append(_answer(stack, transformer, own, how))
     if as_json:
         print_json(document(predictions=answers))
         return
@@ -147,9 +172,22 @@ def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
         return document_of_stacks(setting, stack.sublayers, lists)
 
 
-def _of_transformers(
-    stack: Stack, transformer: Transformer, width: int | None, *, is_precise: bool, by_layer: bool
-) -> dict[str, Any]:
+def _later(
+    transformer: Transformer, width: int | None, num_steps: int | None, learning_rate: float | None, decay: float
+) -> dict[str, Any] | None:
+    """What laws behind the first steps are asked with, where they are."""
+    if num_steps is None:
+        if learning_rate is not None or decay:
+            raise BadInputError("--learning-rate and --weight-decay belong to --after-steps: one step needs neither")
+        return None
+    if not transformer.attention:
+        raise BadInputError("--after-steps needs --attention, or a recipe")
+    if learning_rate is None or width is None:
+        raise BadInputError("--after-steps needs --learning-rate and --width: the two say how large the weights become")
+    return {"learning_rate": learning_rate, "num_steps": num_steps, "weight_decay": decay}
+
+
+def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, how: _How) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
     has_wide_heads = transformer.num_heads is None
     if not has_wide_heads and width is None:
@@ -161,13 +199,20 @@ def _of_transformers(
         replace(network, has_wide_heads=has_wide_heads)
         for network in networks(stack, transformer, width or ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
     ]
-    with counted("predicting", sum(2 * network.depth for network in asked)) as advance, refusing():
-        effort = 1.0 if is_precise else EFFORT[transformer.loss or "logit"]
+    num_passes = sum(2 * network.depth for network in asked) * (1 if how.later is None else 6)
+    with counted("predicting", num_passes) as advance, refusing():
+        effort = 1.0 if how.is_precise else EFFORT[transformer.loss or "logit"]
         predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
+        updates: list[dict[str, float]] = []
+        if how.later is not None:
+            updates = [
+                network.after_start(stack.optimizer, **how.later, advance=advance, effort=effort) for network in asked
+            ]
 
-    from depthlaw.network.predicted_rows import document_of_transformers
+    from depthlaw.network.predicted_rows import after_start, document_of_transformers
 
-    return document_of_transformers(asked, predictions, stack.optimizer, width, by_layer=by_layer)
+    answer = document_of_transformers(asked, predictions, stack.optimizer, width, by_layer=how.by_layer)
+    return answer if how.later is None else answer | {"after_start": after_start(asked, updates, how.later)}
 
 
 # ---------------------------------------------------------------- stacks, for people
@@ -303,6 +348,31 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         show_layers(page, row)
     for line in filter(None, (words.admin_text(answer), words.left_out_text(answer))):
         page.say(line)
+    if "after_start" in answer:
+        _show_later(page, answer["after_start"], depths)
+
+
+def _show_later(page: Page, later: Mapping[str, Any], depths: Sequence[Mapping[str, str]]) -> None:
+    """A line for each law: the update at each depth, and its exponent."""
+    heads = [f"N = {depth['layers']}" if "layers" in depth else f"L = {depth['L']}" for depth in depths]
+    decay = f", weight decay {later['weight_decay']:g}" if later["weight_decay"] else ""
+    page.say(f"Behind {later['num_steps']:,} steps at a rate of {later['learning_rate']:g}{decay}", "bold")
+    lines = [
+        [
+            law,
+            *(_number(value, 4) for value in own["updates"]),
+            _BENDS if own["is_power_law"] is False else "-" if own["exponent"] is None else f"{own['exponent']:z.3f}",
+        ]
+        for law, own in later["laws"].items()
+    ]
+    page.show_whole([grid(["law", *heads, "exponent"], lines, texts=["law"])])
+    page.say(
+        "The update by laws that are derived without a fitted constant. first: the first step's. forgotten: the branch "
+        "matrices are as large as the optimizer made them, whatever their init. noise: steps have directions of their "
+        "own. both: of these. aligned: forgotten, and all branches push the stream in one direction. Which of them "
+        "hold in training: TRAINING.md, after-start.",
+        "dim",
+    )
 
 
 def _show_roles(page: Page, answer: Mapping[str, Any], depths: Sequence[str]) -> None:

@@ -107,6 +107,12 @@ class Asked:
     measure_at: list[int] = option(
         "The steps after which the update is measured, beside 0: 50,200.", 0, _STEPS, least=0
     )
+    has_moves: bool = option(
+        "There, measure too what the optimizer's next step really moves, by role, and the scale of the weights.",
+        False,
+        _STEPS,
+        called="--moves",
+    )
 
 
 _OF_THE_GRID = ("scheme", "recipe", "optimizer", "layers", "decoder_layers", "learning_rate", "seed", "seeds")
@@ -314,6 +320,8 @@ def show(answer: Mapping[str, Any], plot: Path | None) -> None:
     if any(step["update"] for row in rows for step in row["updates"]):
         page.show(_updates(answer))
         page.say(_UPDATES, "dim")
+    if any(step["moves"] for row in rows for step in row["updates"]):
+        page.say(_MOVES, "dim")
     sweep = answer["sweep"]
     page.say(f"Runs: {sweep['done']} done now, {sweep['found']} found.")
     if sweep["failed"]:
@@ -381,17 +389,21 @@ def _outcomes(answer: Mapping[str, Any]) -> Any:
 
 
 def _updates(answer: Mapping[str, Any]) -> Any:
+    has_moves = any(step["moves"] for row in answer["rows"] for step in row["updates"])
+
     def lines() -> Iterator[list[str] | None]:
         for row in answer["rows"]:
             first = list(_place(answer, row).values())
             for step in row["updates"]:
                 means = [_mean(step["update"], ends=False), _mean(step["ratio"]), _mean(step["from_start"], ends=False)]
+                means += [_mean(step["moves"].get("update"), ends=False)] if has_moves else []
                 yield [*first, str(step["step"]), *means]
                 first = [""] * len(first)
             if len(row["updates"]) > 1:
                 yield None
 
-    return _table(answer, ("step", "update", "of its start", "logits moved"), lines())
+    heads = ("step", "update", "of its start", "logits moved", *(["step moves"] if has_moves else []))
+    return _table(answer, heads, lines())
 
 
 def _mean(estimate: Mapping[str, Any] | None, *, ends: bool = True) -> str:
@@ -407,6 +419,10 @@ _UPDATES = (
     "update: what a step of the branch matrices changes a logit of held-out data by, to first order, per unit "
     "learning rate, in the unit of `depthlaw measure`; then its ratio to that at step 0, and how far (rms) the logits "
     "have moved. Means over seeds."
+)
+_MOVES = (
+    "step moves: what the optimizer's next step really changes held-out logits by (rms) through the branch matrices, "
+    "to first order, per unit learning rate; --json has it by role."
 )
 
 

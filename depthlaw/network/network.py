@@ -233,6 +233,33 @@ class Network:
         there = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role != "bias" or config.has_bias]
         return replace(answer, roles={role: answer.roles[role] for role in there if role in answer.roles})
 
+    def after_start(
+        self,
+        optimizer: str,
+        learning_rate: float,
+        num_steps: int,
+        *,
+        weight_decay: float = 0.0,
+        advance: Callable[[float], None] = lambda _: None,
+        **options: Any,
+    ) -> dict[str, float]:
+        """The update of the branches' matrices by each law of ``theory.kernel.after_start``, so many steps behind the
+        start, in the unit of the first step's. advance: as of ``theory``, five times over. options: of
+        ``predict_kernel``. NoTheoryError, in one line, where there is none."""
+        from depthlaw.network.kernel import as_inputs, as_transformer
+        from depthlaw.theory.kernel.after_start import LAWS, made, predict_after_start
+
+        config = self.config(optimizer)
+        try:
+            size = made(optimizer, learning_rate, num_steps, self.d_model, weight_decay)
+            asked = as_transformer(config, head_size=self.predicted_head_size), as_inputs(self.task, config), optimizer
+            return {
+                law: predict_after_start(law, *asked, size, self.d_model, advance=advance, **options).update
+                for law in LAWS
+            }
+        except (ValueError, ArithmeticError) as error:
+            raise NoTheoryError(str(error) or type(error).__name__) from error
+
     def role_power(self, optimizer: str, role: str) -> float:
         """The power of d_model that a measured role is multiplied by, to be O(1) in the width and as it is predicted:
         it is divided by that of the whole update already. A matrix has 0. A branch weight of the FFN-only stack is O(1)

@@ -88,6 +88,22 @@ def document_of_transformers(
     )
 
 
+def after_start(
+    networks: Sequence[Network], updates: Sequence[Mapping[str, float]], asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The update of networks that differ in depth by the laws of ``theory.kernel.after_start``. updates: of each
+    network, by law. asked: learning_rate, num_steps, weight_decay. An exponent is that of ``exponents``."""
+    laws: dict[str, Any] = {}
+    for law in updates[0]:
+        rows = [
+            {**network.lengths, "update": finite(own[law]), "roles": {}}
+            for network, own in zip(networks, updates, strict=True)
+        ]
+        own = {"exponent": exponents(rows)["update"], "is_power_law": are_power_laws(rows)["update"]}
+        laws[law] = {"updates": [row["update"] for row in rows], **own}
+    return {**asked, "laws": laws}
+
+
 def predicted_row(prediction: Prediction) -> dict[str, Any]:
     """JSON has no infinity: an update beyond the floats is null there, and its log10 stands beside it."""
     row: dict[str, Any] = {

@@ -113,6 +113,7 @@ class Trial:
     evaluate_every: int = 50
     patience: int = 50
     measure_at: tuple[int, ...] = ()
+    has_moves: bool = False
     text: str | None = None
     parallel: tuple[str, str] | None = None
 
@@ -153,7 +154,7 @@ class Trial:
         return 2 * encoder + 3 * decoder if self.arch == "encoder-decoder" else 2 * encoder
 
     def named(self) -> dict[str, Any]:
-        """JSON: every field, the layers of both sides of an nmt, and two digests.
+        """JSON: every field (has_moves only where it is true), the layers of both sides of an nmt, and two digests.
 
         numbers: of the plain numbers that sims are given, so that a run of a scheme is one with these weights and
         gains. data: of the examples. ValueError, in one line, for a run that cannot be.
@@ -162,6 +163,8 @@ class Trial:
         named = vars(self) | {"measure_at": list(self.measure_at), "parallel": self.parallel and list(self.parallel)}
         if self.arch == "encoder-decoder":
             named["num_decoder_layers"] = self.sides[1]
+        if not self.has_moves:  # so that runs from before there were any keep their names
+            del named["has_moves"]
         return named | {"numbers": numbers, "data": data}
 
     @classmethod
@@ -170,7 +173,7 @@ class Trial:
         known = {field.name for field in fields(cls)}
         if odd := set(named) - known - {"numbers", "data"}:
             raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
-        if missing := known - set(named):
+        if missing := known - {"has_moves"} - set(named):
             raise ValueError(f"a trial without {', '.join(sorted(missing))}")
         given: dict[str, Any] = {name: value for name, value in named.items() if name in known}
         pair = given["parallel"]

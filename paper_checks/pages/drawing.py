@@ -66,6 +66,7 @@ LOOKS = {
     "post-ln-init": ("--c7", "^"),
     "gpt2": ("--c8", "v"),
     "completep": ("--c7", "D"),
+    "depth-mup": ("--c3", "P"),
     "rezero": ("--muted", "o"),
     "su-sgd": ("--c1", "P"),
     "su-lamb": ("--c5", "P"),

@@ -28,9 +28,10 @@ from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAY
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
+from depthlaw.paper_checks.pages import after_start as after_start_page
 from depthlaw.paper_checks.pages.drawing import save
 from depthlaw.paper_checks.pages.large_models import large_models
-from depthlaw.paper_checks.pages.markdown import bracket, section
+from depthlaw.paper_checks.pages.markdown import bracket, interval, section
 from depthlaw.paper_checks.pages.training_figures import drawings
 from depthlaw.paper_checks.pages.training_runs import (
     BEST_WIDE,
@@ -52,7 +53,7 @@ from depthlaw.paper_checks.pages.training_runs import (
     trial_of,
 )
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted
+from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted, transfer
 from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair
 from depthlaw.paper_checks.routes.questions import FOLLOWS, NEARER, SMALLER, questions
 from depthlaw.paper_checks.routes.training import ANSWERS, Answered, half_learnt, in_octaves
@@ -82,7 +83,7 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, best = (records[name] for name in NAMES)
+    rates, warm, deep, best, later = (records[name] for name in NAMES)
     sections = (
         summary(records),
         head(records),
@@ -90,6 +91,7 @@ def page(records: Records) -> str:
         warmup(warm, images("training-warmup")),
         thousand_layers(deep, images("training-thousand", "training-updates")),
         best_rates(best, records[BEST_WIDE], images("training-best-losses", "training-best-rates")),
+        after_start_page.after_start(later, opening(later), images("training-after-start")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -142,7 +144,7 @@ def _head_row(name: str, record: Record) -> list[str]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best = (records[name] for name in NAMES)
+    rates, warm, deep, best, later = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = _answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
@@ -155,6 +157,7 @@ def summary(records: Records) -> str:
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
+        later=after_start_page.in_short(later),
     )
 
 
@@ -403,6 +406,9 @@ def best_rates(record: Record, wide: Record, images: str) -> str:
             for one, several in ((record, founds), (wide, of_wide))
             for found in several
         ],
+        num_schemes=len(BEST_SCHEMES),
+        transfer_heads=["scheme", "width", "to layers", "as it is", "scaled", "behind"],
+        transfers=[row for one, several in ((record, founds), (wide, of_wide)) for row in _transfer_rows(one, several)],
         **_excess(founds),
         num_double=sum(found.num_double for found in founds),
         num_curves=sum(len(BEST_LAYERS) * len(found.seeds) for found in founds),
@@ -477,6 +483,31 @@ def losses_in_words(record: Record) -> str:
 def _excess(founds: Sequence[Found]) -> dict[str, Any]:
     """A small rate that every grid has, and by how much its loss is above the best one's, where that is least."""
     return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((one.excess(HIGH[0]) for one in founds), default=0.0)}
+
+
+def _transfer_rows(record: Record, founds: Sequence[Found]) -> list[list[str]]:
+    """Empty where a scheme has fewer than two seeds."""
+    if len(founds) < len(BEST_SCHEMES) or min(len(found.seeds) for found in founds) < 2:
+        return []
+    by_scheme = {found.scheme: found for found in founds}
+    guess = next(iter(record.book.values())).guess
+    rows = []
+    for name in by_scheme:
+        for layers in BEST_LAYERS[2:]:
+            found = transfer(name, by_scheme, layers, guess)
+            diverged = f" ({found.num_diverged} diverged)" * bool(found.num_diverged)
+            width = str(record.experiment.arms[0].trial.d_model)
+            rows.append(
+                [
+                    name.removeprefix(OF_RECIPE),
+                    width,
+                    str(layers),
+                    interval(found.as_is) + diverged,
+                    "beyond the rates tried" if found.scaled is None else interval(found.scaled),
+                    interval(found.behind),
+                ]
+            )
+    return rows
 
 
 def _best_row(found: Found, d_model: int) -> list[str]:

@@ -8,6 +8,9 @@ from statistics import fmean, geometric_mean
 
 from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
 from depthlaw.paper_checks.experiments import NAMES
+from depthlaw.paper_checks.experiments.after_start import ADAMW
+from depthlaw.paper_checks.experiments.after_start import LAYERS as AFTER_LAYERS
+from depthlaw.paper_checks.experiments.after_start import RATE as AFTER_RATE
 from depthlaw.paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
 from depthlaw.paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
 from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
@@ -31,6 +34,7 @@ from depthlaw.paper_checks.pages.training_runs import (
     ratio,
     trial_of,
 )
+from depthlaw.paper_checks.routes import after_start
 from depthlaw.paper_checks.routes.best_rates import Found, predicted
 from depthlaw.paper_checks.routes.forecast import LOOKS, Case
 from depthlaw.sims.stats import estimate
@@ -53,6 +57,10 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
         "heading": f"Loss after a short training, by learning rate, of {BEST_LAYERS[0]} to {BEST_LAYERS[-1]} layers",
         "note": "Lines: means over seeds. Dots: the best learning rate of each seed, and its loss there.",
     },
+    "after-start": {
+        "heading": "What a real step moves, over depth and as training goes on",
+        "note": "First panel: means over seeds, 95 % intervals. Others: a line for each scheme, depth and rate.",
+    },
     "best-rates": {
         "heading": "The best learning rate by depth",
         "note": "Points: means over seeds, with 95 % intervals; faint: each seed. Dashed: one over the update.",
@@ -62,8 +70,9 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
 
 
 def drawings(records: Records) -> dict[str, Drawing]:
-    """By file name."""
-    rates, warm, deep, best = (records[name] for name in NAMES)
+    """By file name. That of after-start only where its record is given: a notebook shows the others."""
+    rates, warm, deep, best = (records[name] for name in NAMES[:-1])
+    later = records.get(NAMES[-1])
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
@@ -73,6 +82,11 @@ def drawings(records: Records) -> dict[str, Drawing]:
         ("updates", _updates_panels(deep), "update along training", 3, 310, 280, "shared"),
         ("best-losses", _best_losses(best), "held-out loss by learning rate and depth", 3, 310, 250, "shared"),
         ("best-rates", _best_by_depths(best), "the best learning rate by depth", 3, 310, 250, "shared"),
+        *(
+            [("after-start", _later_panels(later), "the depth law as training goes on", 2, 400, 280, "own")]
+            if later is not None
+            else []
+        ),
     )
     made = {}
     for name, panels, title, columns, width, height, scale in rows:
@@ -295,6 +309,57 @@ def _updates_panels(record: Record) -> list[Panel]:
         )
         for n, there in _deep(record).items()
     ]
+
+
+def _later_panels(record: Record) -> list[Panel]:
+    """The slope by step; then, in each unit of time, what is left of the move at step 0."""
+    found = [course for course in after_start.courses(record.book).values() if course.optimizer == ADAMW]
+    names = {after_start.UNITS[0]: "step", after_start.UNITS[1]: "rate x steps / init std of fc2"}
+    slopes = [_slope_curve(course) for course in found if course.rate == AFTER_RATE]
+    return [
+        Panel(
+            title="how the move grows with depth",
+            x="step",
+            y="exponent of the move in layers",
+            curves=slopes,
+            x_kind="places",
+            y_kind="linear",
+            levels={0.0: "dashed"},
+        ),
+        *(
+            Panel(
+                title="what is left of the move",
+                x=names.get(unit, unit),
+                y="move over that at step 0",
+                curves=[_left_curve(course, num_layers, at) for course in found for num_layers in AFTER_LAYERS],
+                levels={0.5: "dashed"},
+            )
+            for at, unit in enumerate(after_start.UNITS)
+        ),
+    ]
+
+
+def _slope_curve(course: after_start.Course) -> Curve:
+    points = []
+    for step in course.steps:
+        of_seeds = estimate(course.slopes(step))
+        points.append((step, of_seeds.mean, of_seeds.low, of_seeds.high))
+    return Curve.of_scheme(course.scheme, points=points, line=[(x, y) for x, y, *_ in points])
+
+
+def _left_curve(course: after_start.Course, num_layers: int, at: int) -> Curve:
+    """The geometric mean over the seeds; at: the unit of time."""
+    unit = fmean(course.units(num_layers, seed)[at] for seed in range(len(course.seeds)))
+    firsts = course.updates(num_layers, 0)
+    line = [
+        (
+            step * unit,
+            geometric_mean(u / first for u, first in zip(course.updates(num_layers, step), firsts, strict=True)),
+        )
+        for step in course.steps
+        if step
+    ]
+    return Curve.of_scheme(course.scheme, "", line=line, width=1.0 if course.rate == AFTER_RATE else 2.0)
 
 
 _BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))

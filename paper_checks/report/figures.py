@@ -49,6 +49,7 @@ OF_EXPERIMENT = {
     "warmup": ("training-warmup",),
     "thousand-layers": ("training-thousand", "training-updates"),
     "best-rates": ("training-best-losses", "training-best-rates"),
+    "after-start": ("training-after-start",),
 }
 """Files of figures/, the most telling one first."""
 

@@ -7,9 +7,11 @@ each number is found and when a statement holds.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from statistics import fmean, stdev
 
 from depthlaw.paper_checks.experiments import experiment
@@ -160,6 +162,58 @@ class Found:
         """Minus the slope of log2 U on log2 N, U as it was measured before the first step."""
         logs = [{n: -math.log2(self.updates[n][index]) for n in LAYERS} for index in range(len(self.seeds))]
         return estimate([value for by_depth in logs if (value := slope(by_depth)) is not None]) if logs else None
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A network that is tuned at the least depth of the plan, each seed for itself, and taken deeper, in nats: what is
+    lost beside the best rate at the new depth.
+
+    as_is: at the same rate. scaled: at that rate times what undoes the growth of the update; None where it lies beyond
+    the rates that were tried. behind: the loss at the best rate, less that of the best of several schemes.
+    num_diverged: runs at the same rate, which count with the loss that is had without the input.
+    """
+
+    as_is: Estimate
+    scaled: Estimate | None
+    behind: Estimate
+    num_diverged: int
+
+
+def transfer(scheme: str, founds: Mapping[str, Found], num_layers: int, guess: float) -> Transfer:
+    """founds: those that are compared, by scheme. guess: the loss that is had without the input."""
+    found, num = founds[scheme], min(len(one.seeds) for one in founds.values())
+    as_is, scaled, num_diverged = [], list[float | None](), 0
+    for index in range(len(found.seeds)):
+        shallow, deep = (
+            {rate: guess if (loss := losses[index]) is None else loss for rate, losses in found.curves[n].items()}
+            for n in (LAYERS[0], num_layers)
+        )
+        rate, least = min(shallow, key=shallow.__getitem__), min(deep.values())
+        as_is.append(deep[rate] - least)
+        num_diverged += found.curves[num_layers][rate][index] is None
+        there = loss_at(deep, rate * (num_layers / LAYERS[0]) ** predicted(scheme))
+        scaled.append(None if there is None else there - least)
+    of_best = [min(one.losses[num_layers][index] for one in founds.values()) for index in range(num)]
+    behind = [own - best for own, best in zip(found.losses[num_layers], of_best, strict=False)]
+    known = [value for value in scaled if value is not None]
+    is_known = len(known) == len(scaled)
+    return Transfer(estimate(as_is), estimate(known) if is_known else None, estimate(behind), num_diverged)
+
+
+def loss_at(curve: Mapping[float, float], rate: float) -> float | None:
+    """The loss at a rate between those of a curve, in a straight line over log2(rate); None beyond them.
+
+    >>> from depthlaw.paper_checks.routes.best_rates import loss_at
+    >>> loss_at({1.0: 3.0, 4.0: 1.0}, 2.0), loss_at({1.0: 3.0, 4.0: 1.0}, 5.0)
+    (2.0, None)
+    """
+    places = sorted((math.log2(one), loss) for one, loss in curve.items())
+    x = math.log2(rate)
+    for (first, loss), (last, next_loss) in pairwise(places):
+        if first <= x <= last:
+            return loss + (next_loss - loss) * (x - first) / (last - first)
+    return None
 
 
 def _update(runs: dict[float, TrainResult]) -> float:

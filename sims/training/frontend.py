@@ -132,9 +132,9 @@ class Network(nn.Module):
         """Within this, ``vectors`` can be called."""
         return nullcontext()
 
-    def as_ensemble(self) -> Ensemble:
-        """The Transformers and their heads as they are now, alone and in float64: for ``sims.update``."""
-        ensemble = Ensemble(self.members, device=next(self.core.parameters()).device)
+    def as_ensemble(self, dtype: torch.dtype = torch.float64) -> Ensemble:
+        """The Transformers and their heads as they are now, alone: for ``sims.update``."""
+        ensemble = Ensemble(self.members, dtype=dtype, device=next(self.core.parameters()).device)
         there = dict(self.core.named_parameters())
         with torch.no_grad():
             for name, parameter in ensemble.named_parameters():

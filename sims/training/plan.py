@@ -79,7 +79,7 @@ class Memory(NamedTuple):
     from the forward pass, at its most. working: what is there for a moment: of one device, the gradients before they
     stand in their place; of several, blocks that are gathered, with their gradients. stepping: what the optimizer of
     one device makes on its way, when activations are gone. measuring: the copy of the weights in float64 in which the
-    update is measured, between steps.
+    update is measured, between steps; where moves are measured, the weights before the step and at the start too.
     """
 
     weights: int
@@ -169,7 +169,7 @@ def _memory(
         activations=activations,
         working=width.wide * working,
         stepping=width.wide * num * _COPIES.get(config.optimizer, 0) if num_devices == 1 else 0,
-        measuring=_share(8 * num, num_devices) if config.measure_at else 0,
+        measuring=_share((8 + 2 * width.wide * config.has_moves) * num, num_devices) if config.measure_at else 0,
     )
 
 

@@ -416,10 +416,10 @@ class ShardedNetwork(Network):
             module.reshard()
 
     @torch.no_grad()
-    def as_ensemble(self) -> Ensemble:
+    def as_ensemble(self, dtype: torch.dtype = torch.float64) -> Ensemble:
         """Cut over the same processes; vectors are whole on each."""
         device = self.core._kind["device"]
-        core = _Core(self.members, self.processes.mesh, dtype=torch.float64, device=device, has_whole_vectors=True)
+        core = _Core(self.members, self.processes.mesh, dtype=dtype, device=device, has_whole_vectors=True)
         core.to_empty(device=device)
         for (_, there, _), (_, parameter, _) in zip(core.tagged(), self.core.tagged(), strict=True):
             assert isinstance(parameter, DTensor)

@@ -61,14 +61,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from depthlaw.sims.ensemble import Member, shape_of
+from depthlaw.sims.ensemble import Ensemble, Member, shape_of
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig
 from depthlaw.sims.optim import MIXED, OPTIMIZERS, Cut, group_options, make
 from depthlaw.sims.records.record import rounded
 from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, Data, DataConfig, load
 from depthlaw.sims.training.frontend import Network
 from depthlaw.sims.training.sweep import EndsSweepError, of_the_disk
-from depthlaw.sims.update import Inputs, Task, first_order, roles_of
+from depthlaw.sims.update import Inputs, Task, first_order, logit_tangents, roles_of
 
 if TYPE_CHECKING:
     from depthlaw.sims.training.sharded import Processes, ShardedNetwork
@@ -86,6 +86,8 @@ _BY_NORM = ("lars", "lamb")
 """Those that take several tensors in a row, and want to know their sizes."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a disk, a quota and a limit of files' sizes say that have no more room."""
+MOVED = 2
+"""Held-out sequences whose logits ``Moves`` are of."""
 _LARGEST_BY_SUBLAYER = 200
 """The largest number of sublayers at which the gradient norm of each one is kept."""
 
@@ -100,7 +102,8 @@ class TrainConfig:
     that of matrices and tables; vectors have none. clip_norm: the largest norm of the whole gradient.
     optimizer_options: further options of the optimizer's class. precision: bfloat16 keeps weights in float32 and
     multiplies in bfloat16 (autocast). measure_at: steps before which the update is measured; num_steps is after the
-    last. ValueError, in one line, for what does not fit.
+    last. has_moves: whether the look at a step also has what that step of the optimizer moves (``Moves``). ValueError,
+    in one line, for what does not fit.
     """
 
     model: ModelConfig
@@ -119,6 +122,7 @@ class TrainConfig:
     precision: str = "float32"
     evaluate_every: int = 50
     measure_at: tuple[int, ...] = ()
+    has_moves: bool = False
     patience: int = 50
 
     def __post_init__(self) -> None:
@@ -167,7 +171,7 @@ class TrainConfig:
     def kind(self) -> str:
         """What runs must have in common to be trained together."""
         rest = (self.data, self.optimizer, self.num_steps, self.batch_size, self.precision)
-        return repr((shape_of(self.model), *rest, self.evaluate_every, self.measure_at))
+        return repr((shape_of(self.model), *rest, self.evaluate_every, self.measure_at, self.has_moves))
 
     @property
     def digest(self) -> str:
@@ -178,11 +182,32 @@ class TrainConfig:
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Moves(BaseModel):
+    """What the step that the optimizer really took next changes in held-out logits, per unit learning rate.
+
+    logits: root mean square, over all logits of ``MOVED`` held-out sequences, of the change to first order, by forward
+    mode at the weights before the step: by role, of the branch matrices together ("update") and of all parameters
+    ("all"); "whole" is the difference that the step made, over the rate of that step. weights, made, steps:
+    by role, root mean square over all entries of the role's parameters, before the step: of the weights, of what they
+    have moved since the start, and of the step over its rate. stream: by side, the root mean square of an entry of x_0
+    and of the x behind the last sublayer.
+    """
+
+    model_config = _STRICT
+
+    logits: dict[str, float | None]
+    weights: dict[str, float | None]
+    made: dict[str, float | None]
+    steps: dict[str, float | None]
+    stream: dict[str, list[float | None]]
+
+
 class Look(BaseModel):
     """A measurement of the network after ``step`` steps of training. Numbers that were not finite are None.
 
     update: by role and "update", of one logit. gradient_norms: of the training loss, by side, of each sublayer's
-    matrices in turn (of a deep one, the first and the last sublayer alone).
+    matrices in turn (of a deep one, the first and the last sublayer alone). moves: where they were asked for, and a
+    step follows.
     """
 
     model_config = _STRICT
@@ -192,6 +217,7 @@ class Look(BaseModel):
     from_start: float | None
     in_step: float | None = None
     gradient_norms: dict[str, list[float | None]] = {}
+    moves: Moves | None = None
 
 
 class TrainResult(BaseModel):
@@ -280,6 +306,8 @@ def train_together(
         raise ValueError("runs that are trained together differ in their seeds and numbers alone")
     if processes is not None and (len(configs) > 1 or configs[0].batch_size < processes.num):
         raise ValueError(f"{processes.num} processes train one network, each on a sequence of its batch at least")
+    if processes is not None and configs[0].has_moves:
+        raise ValueError("what steps move is measured in one process alone")
     data = load(configs[0].data)
     runs = [_Run(config, data) for config in configs]
     if checkpoints is not None:
@@ -426,6 +454,7 @@ class _Together:
         self._held_out = _to(self.data.held_out(HELD_OUT), self.device)
         self._probe = _part(self._held_out, 0, 1)
         self._at_start = self._logits_of_probe()
+        self._rows_at_start = self.weights.rows.clone() if self.config.has_moves else None
         start = self._evaluate() if not self.step else []
         for index, run in enumerate(self.runs):
             run.num_parameters = sum(p.numel() for p in self.network.parameters()) // len(self.runs)
@@ -448,7 +477,11 @@ class _Together:
             start, step = time.perf_counter(), self.step
             looks = self._looks() if step in config.measure_at else None
             before = None if looks is None else self._logits_of_probe()
+            standing = self._standing() if looks is not None and config.has_moves else None
             self._take_step(looks)
+            if looks is not None and standing is not None:
+                for run, look, moves in zip(self.runs, looks, self._moves(standing, step), strict=True):
+                    look["moves"] = None if run.stopped else moves
             if looks is not None and before is not None:
                 for run, look, in_step in zip(self.runs, looks, _rms(self._logits_of_probe() - before), strict=True):
                     run.looks.append(look | {"in_step": in_step})
@@ -470,6 +503,7 @@ class _Together:
             self.network.keep(kept)
             self.weights.keep(kept)
             self._at_start = self._at_start[kept]
+            self._rows_at_start = None if self._rows_at_start is None else self._rows_at_start[kept]
         return bool(kept)
 
     def _take_step(self, looks: list[dict[str, Any]] | None) -> None:
@@ -536,17 +570,28 @@ class _Together:
 
     @torch.no_grad()
     def _logits_of_probe(self) -> Tensor:
-        probe = self._for_all(self._probe)
-        return self.network(probe.inputs, probe.decoder_inputs).double()
+        return self._logits_of(self._probe)
+
+    @torch.no_grad()
+    def _logits_of(self, batch: Batch) -> Tensor:
+        given = self._for_all(batch)
+        return self.network(given.inputs, given.decoder_inputs).double()
+
+    @torch.no_grad()
+    def _vectors_of(self, batch: Batch) -> Inputs:
+        """What a batch is to the Transformers behind the tables."""
+        given = self._for_all(batch)
+        with self.network.gathered():
+            x, y = self.network.vectors(given.inputs, given.decoder_inputs)
+        return Inputs(x, y, given.labels)
 
     def _looks(self) -> list[dict[str, Any]]:
-        probe = self._for_all(self._probe)
-        with torch.no_grad(), self.network.gathered():
-            x, y = self.network.vectors(probe.inputs, probe.decoder_inputs)
-        vectors = Inputs(x.double(), None if y is None else y.double(), probe.labels)
+        vectors = self._vectors_of(self._probe)
+        x, y = (None if one is None else one.double() for one in (vectors.x, vectors.y))
+        assert x is not None
         task = Task(num_tokens=x.shape[2], trains_inputs=True)
         core = self.network.as_ensemble()
-        order = first_order(core, vectors, task, [self.config.optimizer])
+        order = first_order(core, Inputs(x, y, vectors.labels), task, [self.config.optimizer])
         roles = {
             role: value.tolist() for role, value in roles_of(core, order.functionals[self.config.optimizer]).items()
         }
@@ -558,6 +603,56 @@ class _Together:
                 "from_start": moved[index],
             }
             for index in range(len(self.runs))
+        ]
+
+    def _standing(self) -> _Standing:
+        batch = _part(self._held_out, 0, MOVED)
+        rows, vectors, logits = self.weights.rows.clone(), self._vectors_of(batch), self._logits_of(batch)
+        return _Standing(self.network.as_ensemble(rows.dtype), rows, batch, vectors, logits)
+
+    @torch.no_grad()
+    def _moves(self, standing: _Standing, step: int) -> list[dict[str, Any]]:
+        """Of each run, the fields of ``Moves``, once the step is taken."""
+        assert self._rows_at_start is not None
+        core, tagged = standing.core, self.network.tagged()
+        roles_of_name = {name: role for name, _, role, _ in tagged}
+        lengths = [run.config.learning_rate * run.config.rate_at(step) for run in self.runs]
+        rate_E = standing.rows.new_tensor(lengths)
+        rate_EBTD = rate_E[:, None, None, None]
+        now = self._vectors_of(standing.batch)
+        steps = self.weights.named((standing.rows - self.weights.rows) / rate_E[:, None])
+        of_core = {name.removeprefix("core."): value for name, value in steps.items() if name.startswith("core.")}
+        of_inputs = (
+            (standing.vectors.x - now.x) / rate_EBTD,  # linear in the tables: what their step makes of it
+            None if now.y is None or standing.vectors.y is None else (standing.vectors.y - now.y) / rate_EBTD,
+        )
+        roles = list(dict.fromkeys(roles_of_name.values()))
+        moved: dict[str, list[float]] = {}
+        of_branches = of_all = torch.zeros_like(standing.logits)
+        for role in roles:
+            change = logit_tangents(core, standing.vectors, of_core, of_inputs, [role])
+            of_all = of_all + change
+            of_branches = of_branches + change if role in BRANCH_ROLES else of_branches
+            moved[role] = _rms(change)
+        whole = (self._logits_of(standing.batch) - standing.logits) / rate_EBTD
+        moved |= {"update": _rms(of_branches), "all": _rms(of_all), "whole": _rms(whole)}
+        weights, made = self.weights.named(standing.rows), self.weights.named(standing.rows - self._rows_at_start)
+        sizes = [_rms_by_role(several, roles_of_name) for several in (weights, made, steps)]
+        sides = {side: (0, len(sublayers)) for side, sublayers in core.config.sides}
+        ends: dict[tuple[str, int], list[float]] = {}
+        for side, index, x in core.walk(standing.vectors.x, standing.vectors.y):
+            if index in sides[side]:
+                ends.setdefault((side, index), _rms(x))
+        return [
+            {
+                "logits": {role: values[member] for role, values in moved.items()},
+                **{
+                    name: {role: values[member] for role, values in by_role.items()}
+                    for name, by_role in zip(("weights", "made", "steps"), sizes, strict=True)
+                },
+                "stream": {side: [ends[side, index][member] for index in both] for side, both in sides.items()},
+            }
+            for member in range(len(self.runs))
         ]
 
     # ---------------------------------------------------------------- checkpoints
@@ -608,6 +703,17 @@ class _Together:
         finally:
             for beside, _ in files:
                 beside.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Networks before a step: their weights, and what they make of a batch (``_Together._vectors_of``)."""
+
+    core: Ensemble
+    rows: Tensor
+    batch: Batch
+    vectors: Inputs
+    logits: Tensor
 
 
 @dataclass(frozen=True)
@@ -676,6 +782,10 @@ class _Weights:
         """What a parameter is of such rows."""
         own, (begin, end) = self._named[index][1].shape[1:], self._ends[index : index + 2]
         return rows[:, begin:end].unflatten(1, own) if own else rows[:, begin]
+
+    def named(self, rows: Tensor) -> dict[str, Tensor]:
+        """What each parameter is of such rows, (E, ...)."""
+        return {name: self._part(rows, index) for index, (name, _) in enumerate(self._named)}
 
     def take_gradients(self, loss: Tensor) -> None:
         parameters = [parameter for _, parameter in self._named]
@@ -854,6 +964,17 @@ def _stacked(batches: Sequence[Batch]) -> Batch:
 def _rms(x: Tensor) -> list[float]:
     """The root mean square of each member."""
     return x.flatten(1).square().mean(1).sqrt().tolist()
+
+
+def _rms_by_role(by_name: Mapping[str, Tensor], roles: Mapping[str, str]) -> dict[str, list[float]]:
+    """The root mean square over all entries of a role's parameters, of each member."""
+    squares: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+    for name, value in by_name.items():
+        role, entries = roles[name], value.double().reshape(len(value), -1)
+        squares[role] = squares.get(role, 0.0) + entries.square().sum(1)
+        counts[role] = counts.get(role, 0) + entries.shape[1]
+    return {role: (square / counts[role]).sqrt().tolist() for role, square in squares.items()}
 
 
 def _finite(x: float) -> float | None:

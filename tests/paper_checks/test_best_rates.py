@@ -24,6 +24,7 @@ from depthlaw.paper_checks.routes.best_rates import (
     growing,
     is_flat,
     predicted,
+    transfer,
 )
 from depthlaw.paper_checks.routes.questions import questions
 from tests import made_runs
@@ -215,3 +216,40 @@ def test_seeds_that_would_decide() -> None:
 
     found = Found.of("completep", made(near))
     assert found.seeds_to_decide is not None and found.seeds_to_decide > SEEDS
+
+
+def by_depth(scheme: str, losses: dict[int, list[list[float | None]]]) -> Found:
+    """losses: by depth, of each seed at the rates 1, 2 and 4; the depths between are as the first."""
+    curves = {
+        n: {rate: [seed[at] for seed in losses.get(n, losses[LAYERS[0]])] for at, rate in enumerate((1.0, 2.0, 4.0))}
+        for n in LAYERS
+    }
+    least = {
+        n: [min(loss for loss in seed if loss is not None) for seed in zip(*by_rate.values(), strict=True)]
+        for n, by_rate in curves.items()
+    }
+    return Found(scheme, (0, 1), {}, least, {}, curves)
+
+
+def test_what_a_rate_that_was_tuned_shallow_loses_deep() -> None:
+    """Each seed for itself; a run that diverged counts with what can be had without the input."""
+    shallow: list[list[float | None]] = [[3.0, 2.0, 1.0], [2.0, 1.0, 1.5]]
+    deep: list[list[float | None]] = [[1.0, 1.5, None], [1.0, 3.0, None]]
+    asked = {
+        "pre-ln": by_depth("pre-ln", {4: shallow, 16: deep}),
+        "depth-mup": by_depth("depth-mup", {4: shallow, 16: [[0.5, 1.0, 2.0], [0.25, 1.0, 2.0]]}),
+    }
+    found = transfer("pre-ln", asked, 16, 5.0)
+    assert found.as_is.mean == (4.0 + 2.0) / 2
+    assert found.num_diverged == 1
+    assert found.behind.mean == pytest.approx((0.5 + 0.75) / 2)
+    # At 4^predicted of the rates 4 and 2: in octaves above rate 1, between losses that are known.
+    first, second = 2 + 2 * predicted("pre-ln"), 1 + 2 * predicted("pre-ln")
+    assert 0 < first < 1 and second < 0
+    assert found.scaled is None  # the second lies below the rates tried
+    assert transfer("depth-mup", asked, 16, 5.0).behind.mean == 0.0
+    alone = {"depth-mup": asked["depth-mup"]}
+    octaves = 2 * predicted("depth-mup")
+    wanted = [(2.0 + octaves * 1.0) - 0.5, (1.0 + octaves * 0.75) - 0.25]
+    scaled = transfer("depth-mup", alone, 16, 5.0).scaled
+    assert octaves < 0 and scaled is not None and scaled.mean == pytest.approx(sum(wanted) / 2)

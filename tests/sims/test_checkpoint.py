@@ -32,7 +32,7 @@ def test_going_on_is_as_if_it_had_not_stopped(
 ) -> None:
     """A run that is killed behind step 4, with a checkpoint at every third step, ends with the result, the weights and
     the state of the optimizer of a run that was not stopped."""
-    config = replace(FULL, optimizer=optimizer, precision=precision)
+    config = replace(FULL, optimizer=optimizer, precision=precision, has_moves=True)
     if has_decoder:
         config = replace(config, model=replace(MODEL, decoder=decoder_layers(1)), data=own_parallel(tmp_path))
     whole_path, stopped_path = tmp_path / "whole.pt", tmp_path / "stopped.pt"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -18,7 +19,7 @@ from depthlaw.sims.model import BRANCH_ROLES, Transformer, alternating, decoder_
 from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from depthlaw.sims.training import train as training
 from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
-from depthlaw.sims.training.train import SCHEDULES, TrainConfig, TrainResult, train
+from depthlaw.sims.training.train import MOVED, SCHEDULES, Moves, TrainConfig, TrainResult, train, train_together
 from tests.sims.training import BASE, MODEL, D, Plain, logits_of_first, moves, network_after, own_parallel, without_time
 
 EXACT = replace(BASE, precision="float64")
@@ -311,3 +312,71 @@ def test_settings_that_cannot_be_are_refused(field: str, bad: list[Any]) -> None
         with pytest.raises(ValueError, match=rf"^{field} ") as refusal:
             TrainConfig(**{**vars(BASE), field: value})
         assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("has_decoder", [False, True], ids=["an encoder", "both sides"])
+def test_moves_are_what_the_real_step_changes(has_decoder: bool, tmp_path: Path) -> None:
+    """Against differences, for which the step is short: by role, the network with that role alone behind the step."""
+    data = own_parallel(tmp_path) if has_decoder else BASE.data
+    model = replace(MODEL, decoder=decoder_layers(1) if has_decoder else ())
+    rates: dict[str, Any] = {"learning_rate": 1e-6, "schedule": "inverse-sqrt", "num_steps": 4, "weight_decay": 0.1}
+    config = replace(EXACT, model=model, data=data, optimizer="adamw", **rates, evaluate_every=4)
+    measured = train(replace(config, measure_at=(0, 2, 4), has_moves=True))
+    plain = train(config)
+    assert (measured.losses, measured.held_out) == (plain.losses, plain.held_out)
+    first, third, last = (look.moves for look in measured.looks)
+    assert last is None  # no step follows
+    assert first is not None and third is not None
+    networks = {n: network_after(replace(config, num_steps=n, evaluate_every=n), tmp_path) for n in (1, 2, 3)}
+    networks[0] = Plain(config)
+    for step, found in ((0, first), (2, third)):
+        _check_moves(found, networks[0], networks[step], networks[step + 1], 1e-6 / math.sqrt(step + 1))
+    assert set(first.made.values()) == {0.0}
+
+
+def _check_moves(found: Moves, start: Plain, before: Plain, after: Plain, rate: float) -> None:
+    held_out = load(before.data).held_out(MOVED)
+    inputs = held_out.inputs, held_out.decoder_inputs
+    roles = {name: role for name, _, role, _ in before.tagged()}
+    at_start, there, ends = (
+        {name: p.detach() for name, p in network.named_parameters()} for network in (start, before, after)
+    )
+
+    def changed(wanted: Callable[[str], bool]) -> float:
+        behind = {name: ends[name] if wanted(roles[name]) else p for name, p in there.items()}
+        with torch.no_grad():
+            change = functional_call(before, behind, inputs) - functional_call(before, there, inputs)
+        return float(change.square().mean().sqrt()) / rate
+
+    for role in set(roles.values()):
+        assert found.logits[role] == pytest.approx(changed(lambda one, role=role: one == role), rel=1e-3)
+    assert found.logits["update"] == pytest.approx(changed(lambda role: role in BRANCH_ROLES), rel=1e-3)
+    whole = changed(lambda _: True)
+    assert (found.logits["all"], found.logits["whole"]) == pytest.approx((whole, whole), rel=1e-3)
+
+    def size(role: str, by_name: dict[str, Tensor]) -> float:
+        of_role = [by_name[name].flatten() for name in roles if roles[name] == role]
+        return float(torch.cat(of_role).square().mean().sqrt())
+
+    made = {name: p - at_start[name] for name, p in there.items()}
+    steps = {name: (p - ends[name]) / rate for name, p in there.items()}
+    for role in ("fc2", "embedding", "bias"):
+        assert found.weights[role] == pytest.approx(size(role, there), rel=1e-5)
+        assert found.made[role] == pytest.approx(size(role, made), rel=1e-4)
+        assert found.steps[role] == pytest.approx(size(role, steps), rel=1e-4)
+    x, _ = before.vectors(*inputs)
+    x_0, x_L = found.stream["encoder"]
+    assert x_0 == pytest.approx(float(x.detach().square().mean().sqrt()))
+    assert x_L is not None and x_L != pytest.approx(x_0, rel=1e-3)
+
+
+def test_moves_of_runs_together_are_those_of_each_alone_and_of_one_that_diverges_there_are_none() -> None:
+    config = replace(EXACT, optimizer="adamw", measure_at=(0, 1, 5), has_moves=True)
+    several = [config, replace(config, seed=1), replace(config, learning_rate=1e300)]
+    together = train_together(several)
+    for one, found in zip(several[:2], together, strict=False):
+        for look, alone in zip(found.looks, train(one).looks, strict=True):
+            assert look.moves is not None and alone.moves is not None
+            assert look.moves.logits == pytest.approx(alone.moves.logits)
+    assert together[2].outcome == "diverged"
+    assert together[2].looks[-1].moves is None or None in together[2].looks[-1].moves.logits.values()

@@ -67,7 +67,7 @@ class Plain(nn.Module):
         super().__init__()
         data, dtype = load(config.data), DTYPES[config.precision]
         stack = Network([Member(config.model, config.seed)], data, dtype=dtype)
-        self.config = stack.config
+        self.config, self.data = stack.config, config.data
         self.core = Transformer(stack.config, config.seed, dtype=dtype)
         self.tables = nn.ParameterDict({name: table.detach()[0].clone() for name, table in stack.tables.items()})
 

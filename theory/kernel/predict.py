@@ -86,6 +86,7 @@ def predict_kernel(
     advance: Callable[[float], None] = lambda _: None,
     effort: float = 1.0,
     replicates: int = REPLICATES,
+    is_noise: bool = False,
 ) -> dict[str, KernelUpdate]:
     """The update of a real Transformer's first step, by optimizer and role, at infinite width.
 
@@ -95,6 +96,9 @@ def predict_kernel(
     advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
     effort: how many quasi-random points, in units of what is usual. replicates: sets of them;
         one alone has no error, which is then NaN.
+    is_noise: of a step whose entries are as large as the optimizer's, in a direction that is independent of the
+        gradient: the root mean square of what it changes, by role of the branches' matrices, in the unit of
+        ``theory.kernel.update.noise_power``; roles add up in quadrature.
 
     The sublayers' learning-rate multipliers are inside. Assumes infinite width and infinitely many heads; each answer
     has its quasi-random error, but not that of the width, of order L/d. Each role is in a unit of its own,
@@ -112,7 +116,7 @@ def predict_kernel(
     >>> [round(x.token_correlation, 2) for x in found["sgd"].streams["encoder"]]
     [0.0, 0.18, 0.24, 0.45, 0.48]
     """
-    steps = {name: step_of(name) for name in optimizers}
+    steps = {name: step_of(name, is_noise=is_noise) for name in optimizers}
     runs = []
     walk: Walk | None = None
     for replicate in range(replicates):
@@ -165,12 +169,12 @@ def _answer(
     scales = [math.exp(run[step].exponent - exponent) for run in runs]
     with np.errstate(over="ignore"):
         size = float(np.exp(exponent))
-    means, error = _means([run[step].values for run in runs], scales)
+    means, error = _means([run[step].values for run in runs], scales, is_noise=step.is_noise)
     values = _times(means, size)
     log10 = math.log10(means["update"]) + exponent / math.log(10) if means["update"] > 0 else -math.inf
     sides, side_errors = {}, {}
     for place, side in enumerate(_SIDES[: len(runs[0][step].sides)]):
-        of_side, side_errors[side] = _means([run[step].sides[place] for run in runs], scales)
+        of_side, side_errors[side] = _means([run[step].sides[place] for run in runs], scales, is_noise=step.is_noise)
         sides[side] = _times(of_side, size)
     return KernelUpdate(
         update=values.pop("update"),
@@ -184,10 +188,14 @@ def _answer(
     )
 
 
-def _means(runs: Sequence[Mapping[str, float]], scales: Sequence[float]) -> tuple[dict[str, float], dict[str, float]]:
+def _means(
+    runs: Sequence[Mapping[str, float]], scales: Sequence[float], *, is_noise: bool
+) -> tuple[dict[str, float], dict[str, float]]:
     """Over the replicates, of "update" and of each role: the mean, and its relative standard error."""
+    power = 2 if is_noise else 1
     by_role = {role: np.array([run[role] * scale for run, scale in zip(runs, scales, strict=True)]) for role in runs[0]}
-    samples = {"update": sum(x for role, x in by_role.items() if role in MATRICES) + np.zeros(len(runs)), **by_role}
+    whole = sum(x**power for role, x in by_role.items() if role in MATRICES) + np.zeros(len(runs))
+    samples = {"update": whole ** (1 / power), **by_role}
     means = {role: float(x.mean()) for role, x in samples.items()}
     errors = {
         role: math.nan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -149,7 +149,9 @@ class Transformer:
     logits are Gaussian. norm_scale: s of dyt and derf. norm_eps: what a norm adds to the mean square whose root it
     divides by. has_final: whether a norm stands behind the last sublayer of
     each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
-    stream x that branches F read; a side then ends in x + norm(y). ValueError, in one line, for what cannot be.
+    stream x that branches F read; a side then ends in x + norm(y). is_aligned: whether all branches of a side push each
+    token in one direction, so that what they add to the stream adds up in amplitude, and not in quadrature as at
+    initialisation. ValueError, in one line, for what cannot be.
 
     >>> from depthlaw.theory.kernel.predict import Sublayer, Transformer
     >>> from depthlaw.theory.stack import SublayerKind
@@ -172,6 +174,7 @@ class Transformer:
     is_causal: bool = False
     head_size: int | None = None
     heads: Heads = field(default_factory=Heads)
+    is_aligned: bool = False
 
     def __post_init__(self) -> None:
         if self.placement not in PLACES:
@@ -191,6 +194,10 @@ class Transformer:
             raise ValueError("two streams end in the norm of the second, a real one, and in no other")
         every = (*self.encoder, *self.decoder)
         adds_input = any(sublayer.input_weight for sublayer in every)
+        if self.is_aligned and (adds_input or self.has_second_stream):
+            raise ValueError(
+                "branches that push in one direction are derived for one stream, to which x_0 is not added"
+            )
         if adds_input and (self.has_second_stream or self.norm_kind in ("dyt", "derf")):
             raise ValueError("x_0 is added to one stream alone, whose norms are real ones")
         if any(sublayer.mixes_values and "v" in self.places(sublayer) for sublayer in every):
@@ -209,6 +216,30 @@ class Transformer:
                 raise ValueError(
                     "attention and FFN side by side have no norm within the branch: each would want its own"
                 )
+
+    def forgotten(self, made: float) -> Transformer:
+        """The same network with every matrix of a branch as large as an optimizer made it, whatever its gain was: the
+        root mean square of an entry is made / sqrt(d_model), times the learning-rate multiplier of its role.
+
+        >>> from depthlaw.theory.kernel.predict import Sublayer, Transformer
+        >>> from depthlaw.theory.stack import SublayerKind
+        >>> network = Transformer(encoder=(Sublayer(kind=SublayerKind.SELF, gains={"v": 0.1, "out": 0.1}),))
+        >>> network.forgotten(2.0).encoder[0].gains["v"]
+        2.0
+        """
+        heads = self.heads
+        narrow = heads.width_ratio / heads.queries_per_key
+        ratios = dict.fromkeys(("fc1", "fc2", "fc3"), self.ffn_ratio)
+        ratios |= {"q": heads.width_ratio, "k": narrow, "v": narrow, "out": heads.width_ratio}
+        ratios |= {f"cross_{role}": ratios[role] for role in ("q", "k", "v", "out")}
+
+        def made_of(sublayer: Sublayer) -> Sublayer:
+            rates = sublayer.lr_multipliers
+            gains = {role: made * rates.get(role, 1.0) * math.sqrt((1 + ratio) / 2) for role, ratio in ratios.items()}
+            return replace(sublayer, gains=gains)
+
+        encoder, decoder = (tuple(map(made_of, side)) for side in (self.encoder, self.decoder))
+        return replace(self, encoder=encoder, decoder=decoder)
 
     @property
     def sides(self) -> tuple[tuple[Sublayer, ...], ...]:

@@ -46,6 +46,22 @@ class Part:
             return math.sqrt(longest) * self._value(step.matrices)
         return self._value(step.others) / (float(MATCHED) if step.is_matched else 1.0)
 
+    def noise(self, step: Step) -> float:
+        """E <g, s>^2, s with entries as large as those of this step, and independent of g: the mean square of an entry
+        of s, times ||g||^2. In units of the square of ``noise_power``'s power of the matrices' d."""
+        return (self.lr_multiplier * self._entry(step)) ** 2 * self.square
+
+    def _entry(self, step: Step) -> float:
+        """The root mean square of an entry of the step of a branch's matrix: 1 of signs; that of the weights, where
+        their norm stands in front; of a polar factor 1 over the longer side's root; of the gradient itself its own."""
+        if step.is_matched:
+            return 1.0
+        if step.matrices is Functional.FROBENIUS_SQUARED:
+            return math.sqrt(self.square) / self.size
+        if step.matrices is Functional.NUCLEAR:
+            return 1 / max(1.0, self.size)
+        return self.weight if step.matrices in (Functional.RMS_L1, Functional.FROBENIUS_PRODUCT) else 1.0
+
     def _value(self, functional: Functional) -> float:
         """The update under an optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
         if functional is Functional.FROBENIUS_SQUARED:
@@ -67,28 +83,45 @@ class Step:
     is_matched: two optimizers share the learning rate. A matrix's step is then sqrt(max(rows, columns)) times as long,
     over sqrt(d), and the unit is MATCHED sqrt(d) times the matrices' own. is_factored: a matrix's second moment is one
     of rows times one of columns (``theory.kernel.factored``); the functional is that of one token, and of vectors.
+    is_noise: the step's direction is independent of the gradient, so that parts add up in quadrature; known of the
+    matrices of branches.
     """
 
     matrices: Functional
     others: Functional
     is_matched: bool = False
     is_factored: bool = False
+    is_noise: bool = False
 
     @property
     def functionals(self) -> frozenset[Functional]:
         return frozenset({self.matrices, self.others})
 
 
-def step_of(name: str) -> Step:
-    """The step of an optimizer. ValueError, in one line, if it is unknown, or known for a single token only."""
+def step_of(name: str, *, is_noise: bool = False) -> Step:
+    """The step of an optimizer. is_noise: in a direction that is independent of the gradient. ValueError, in one line,
+    if it is unknown, or known for a single token only."""
     asked = optimizer(name)
     is_factored = name == "adafactor"
     if asked.functional is None or (asked.assumes_rank_one and not is_factored):
         raise ValueError(f"{name}: its step is derived for a gradient of rank one, and each token adds a rank")
     if asked.others is None:
-        return Step(asked.functional, asked.functional, is_factored=is_factored)
+        return Step(asked.functional, asked.functional, is_factored=is_factored, is_noise=is_noise)
     assert asked.others.functional is not None
-    return Step(asked.functional, asked.others.functional, is_matched=True)
+    return Step(asked.functional, asked.others.functional, is_matched=True, is_noise=is_noise)
+
+
+def noise_power(name: str) -> float:
+    """k, where <g, s> of a step s that is independent of g is d^-k times that of the optimizer's first step.
+
+    ||g||_1 of a matrix is d ||g||_F, up to a number, and its nuclear norm sqrt(d) ||g||_F; a step s of as large entries
+    moves by ||g||_F times the size of one.
+
+    >>> from depthlaw.theory.kernel.update import noise_power
+    >>> noise_power("adamw"), noise_power("muon+adamw"), noise_power("sgd")
+    (1.0, 0.5, 1.0)
+    """
+    return 0.5 if step_of(name).matrices is Functional.NUCLEAR else 1.0
 
 
 def unit_power(name: str, role: str) -> float:

@@ -19,7 +19,7 @@ from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.readout import Reading
 from depthlaw.theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.softmax import Attention, Backward, Gains
-from depthlaw.theory.kernel.update import Part, Step
+from depthlaw.theory.kernel.update import MATRICES, Part, Step
 from depthlaw.theory.optimizers import Functional
 from depthlaw.theory.stack import SublayerKind
 
@@ -413,7 +413,11 @@ class _Sides:
 
 
 class Passage:
-    """One residual sublayer: ``next`` is the Gram matrix behind it."""
+    """One residual sublayer: ``next`` is the Gram matrix behind it.
+
+    pushed: (n,), where branches push in one direction, how far they have pushed each token of x along it, and behind
+    the sublayer; None where each branch has a direction of its own.
+    """
 
     def __init__(
         self,
@@ -425,6 +429,7 @@ class Passage:
         first_values: Gram | None,
         sides: _Sides,
         which: int,
+        pushed: Array | None = None,
     ) -> None:
         self.asked, self.sublayer, self.x, self.first_values = asked, sublayer, x, first_values
         self.beside = beside
@@ -448,7 +453,22 @@ class Passage:
         if beside is not None and sublayer.input_weight:
             cross = sublayer.residual_weight * sublayer.input_weight * beside.cross
             self.sum = _of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
+        self.pushed = pushed
+        if pushed is not None:
+            self.sum = self._pushed_on(pushed)
         self.next = asked.normed(self.sum) if "post" in self.places else self.sum
+
+    def _pushed_on(self, pushed: Array) -> Gram:
+        """The sum, where the branch pushes along what was pushed before: what x and the branch have in common is the
+        product of both pushes, and of the cosines of two tokens' branches."""
+        a, b = self.sublayer.residual_weight, abs(self.sublayer.branch_weight)
+        push = np.sqrt(self.branch.diagonal.clip(min=0.0))
+        cosines = self.branch.full / np.where(push == 0, 1.0, push)[:, None] / np.where(push == 0, 1.0, push)
+        cross = a * b * (pushed[:, None] * push + push[:, None] * pushed) * cosines
+        whole = _of_matrix(self.sum.full + cross)
+        behind = self.asked.lengths(whole) if "post" in self.places else 1.0
+        self.pushed = (a * pushed + b * push) / behind
+        return whole
 
     @property
     def added(self) -> tuple[float, float]:
@@ -634,13 +654,16 @@ class Walk:
         has_others = self.network.has_second_stream or any(sublayer.input_weight for sublayer in sublayers)
         beside = Beside(stream[0], stream[0].full) if has_others else None
         mixes_values = any(sublayer.mixes_values for sublayer in sublayers)
+        pushed = np.zeros(self.inputs.num_all) if self.network.is_aligned else None
         for place, sublayer in enumerate(sublayers):
             allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
             sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
-                passages.append(Passage(self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which))
+                arguments = (self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which)
+                passages.append(Passage(*arguments, pushed))
                 stream.append(passages[-1].next)
+                pushed = passages[-1].pushed
                 attention = passages[-1].attention
                 if mixes_values and first_values is None and attention is not None and attention.memory is None:
                     first_values = attention.u.times(attention.gains.v**2)
@@ -698,18 +721,27 @@ class Walk:
         """The update by step and role, by side and by sublayer."""
         totals: Totals = {}
         for step in self.steps:
-            is_linear = step.matrices is Functional.FROBENIUS_SQUARED  # as of all else: no mixed step has it
+            # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
+            is_linear = step.is_noise or step.matrices is Functional.FROBENIUS_SQUARED
             degree = 1.0 if is_linear else 0.5
-            counted = [(entry, weight) for entry in self.parts if (weight := entry.linear if is_linear else entry.root)]
+            degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
+            own = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
+            counted = [(entry, weight) for entry in own if (weight := entry.linear if is_linear else entry.root)]
             top = degree * max(entry.exponent for entry, _ in counted)
             values: dict[str, float] = {}
             sides: list[dict[str, float]] = [{} for _ in self.network.sides]
             layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
             for entry, weight in counted:
-                value = weight * entry.part.value(step) * math.exp(degree * entry.exponent - top)
+                value = entry.part.noise(step) if step.is_noise else entry.part.value(step)
+                value *= weight * math.exp(degree * entry.exponent - top)
                 of_layer = [] if entry.place is None else [layers[entry.side][entry.place]]
                 for sums in (values, sides[entry.side], *of_layer):
                     sums[entry.part.role] = sums.get(entry.part.role, 0.0) + value
+            if step.is_noise:
+                every = (values, *sides, *(layer for side in layers for layer in side))
+                for sums in every:
+                    sums.update({role: math.sqrt(value) for role, value in sums.items()})
+                top /= 2
             totals[step] = Sums(values, sides, layers, top)
         return totals
 

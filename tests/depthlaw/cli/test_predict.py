@@ -23,6 +23,7 @@ from depthlaw.paper_checks.pages.drawing import Drawing, save
 from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
 from depthlaw.sims.optim import NORMALISATION
 from depthlaw.theory.kernel import setting
+from depthlaw.theory.kernel.after_start import LAWS, made, predict_after_start
 from depthlaw.theory.kernel.predict import Inputs, Stream, predict_kernel
 from tests.command import depthlaw, document, told
 
@@ -363,3 +364,28 @@ def test_several_stand_side_by_side_by_role() -> None:
 def test_several_are_refused_where_one_is_wanted(options: str, refusal: str) -> None:
     result = depthlaw(*options.split())
     assert result.returncode == 2 and refusal in result.stderr and result.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- behind the first steps
+
+
+def test_laws_behind_the_first_steps() -> None:
+    """Beside the first step's: of each law the update at each depth, and its exponent, from Python's numbers."""
+    plain = SEVERAL.replace("2,4,8", "2,4")
+    options = f"{plain} --width 64 --after-steps 100 --learning-rate 1e-3 --weight-decay 0"
+    found = answer(options)
+    later = found["after_start"]
+    assert (later["num_steps"], later["learning_rate"], later["weight_decay"]) == (100, 1e-3, 0.0)
+    assert list(later["laws"]) == list(LAWS)
+    assert later["laws"]["first"]["updates"] == [row["update"] for row in found["rows"]]
+    assert later["laws"]["first"]["exponent"] == found["exponents"]["update"]
+    size = made("adam", 1e-3, 100, 64)
+    for at, row in enumerate(found["rows"]):
+        config = lower_transformer("deepnorm", "adam", row["num_sublayers"], 64)
+        asked = kernel_network.as_transformer(config, head_size=None), Inputs(num_tokens=3), "adam"
+        for law, own in later["laws"].items():
+            assert own["updates"][at] == predict_after_start(law, *asked, size, 64, effort=1 / 4).update
+    assert "after_start" not in answer(plain)
+    said = printed(options)
+    assert "Behind 100 steps at a rate of 0.001" in said
+    assert re.search(r"│ aligned +│", said)

@@ -297,3 +297,14 @@ def test_memory_is_asked_for_what_is_run(command: Command, counted: Counted, mon
     command.answer(ONE)
     command.refusal(f"{ONE} --seed 1", "--text", command.text)
     assert len(counted.named) == 1
+
+
+def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path) -> None:
+    options = "train --scheme pre-ln --shape vit --layers 1 --width 8 --learning-rate 1e-2 --steps 3 --batch 2 --moves"
+    asked = [*options.split(), "--measure-at", "2", "--store", str(tmp_path / "runs.sqlite")]
+    found = command_line.document(*asked)
+    [row], [run] = found["rows"], found["runs"]
+    for one, look in zip(row["updates"], run["result"]["looks"], strict=True):
+        assert {role: own["mean"] for role, own in one["moves"].items()} == look["moves"]["logits"]
+        assert one["moves"]["update"]["mean"] > 0
+    assert "step moves" in command_line.told(*asked)

@@ -75,9 +75,12 @@ def test_every_field_decides(trial: Trial) -> None:
 def test_a_trial_has_a_name_and_a_name_its_trial(trial: Trial) -> None:
     named = trial.named()
     assert json.loads(json.dumps(named)) == named
-    assert set(named) == {one.name for one in fields(Trial)} | {"numbers", "data"}
+    assert set(named) == {one.name for one in fields(Trial)} - {"has_moves"} | {"numbers", "data"}
     assert named["data"] == load(trial.lower().data).digest
     assert Trial.of(named) == trial
+    with_moves = replace(trial, has_moves=True)
+    assert with_moves.named() == named | {"has_moves": True}  # a run from before there were any keeps its name
+    assert Trial.of(with_moves.named()) == with_moves
     for wrong in ({**named, "width": 8}, {name: value for name, value in named.items() if name != "seed"}):
         with pytest.raises(ValueError, match=r"^a trial has no width$|^a trial without seed$"):
             Trial.of(wrong)

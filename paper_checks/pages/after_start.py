@@ -1,0 +1,242 @@
+"""The section of TRAINING.md on what becomes of the depth law behind the first step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, geometric_mean
+
+from depthlaw.paper_checks.experiments.after_start import (
+    ADAMW,
+    COLLAPSE,
+    FLAT,
+    LATE,
+    LAYERS,
+    MUON,
+    NEAR,
+    SLOW,
+    STEPS,
+)
+from depthlaw.paper_checks.experiments.after_start_laws import slope_of
+from depthlaw.paper_checks.pages.markdown import bracket, section
+from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.routes import after_start as route
+from depthlaw.paper_checks.routes.after_start import Course
+from depthlaw.sims.stats import Estimate, estimate
+from depthlaw.theory.kernel.after_start import LAWS
+
+LEAST_SEEDS = 2
+NOTHING, ABSENT = "-", "Not in the record yet."
+_SHOWN = (0, 1, 2, 4, 8, 16)
+"""Steps whose exponents the table has."""
+
+
+def in_short(record: Record) -> str:
+    """The result in a paragraph. Empty where the record lacks what it needs."""
+    found = route.courses(record.book)
+    if len(found) < len(route.asked()) or min(len(course.seeds) for course in found.values()) < LEAST_SEEDS:
+        return ""
+    several = [course for course in found.values() if course.optimizer == ADAMW]
+    fast = [course for course in several if course.rate != SLOW]
+    nearest, worse = route.nearest(route.distances(fast))
+    lives = route.lives(several)
+    best = None
+    if lives is not None:
+        scatter, typical = _words(lives.scatter[lives.best]), f"{2 ** lives.mean[lives.best]:.2g}"
+        best = {"unit": lives.best, "scatter": scatter, "typical": typical}
+    return section(
+        "training",
+        "after_start_in_short",
+        layers=LAYERS,
+        d_model=record.experiment.arms[0].trial.d_model,
+        growing=[{"name": _name(course), "steps": _steps(course)} for course in several if course.grows],
+        seeds=min(len(course.seeds) for course in several),
+        best=best,
+        has_law=lives is not None and lives.has_the_law(),
+        falls=lives is not None and lives.fall_together(),
+        steps_scatter=NOTHING if lives is None else _words(lives.scatter[route.UNITS[0]]),
+        nearest=nearest,
+        worse=worse,
+        holding=[course.scheme for course in fast if route.holds(nearest, course)],
+        failing=[course.scheme for course in fast if not route.holds(nearest, course)],
+    ).strip()
+
+
+def in_readme(record: Record) -> str:
+    """The result in two sentences. Empty where the record has no lives of two seeds."""
+    found = [*route.courses(record.book).values()]
+    if (lives := route.lives(found)) is None:
+        return ""
+    growing = [course for course in found if course.scheme in ("pre-ln", "gpt2") and course.optimizer == ADAMW]
+    steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
+    known = [life for life in steps if life is not None]
+    of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (route.UNITS[2], route.UNITS[0]))
+    said = section(
+        "training",
+        "after_start_in_readme",
+        typical=f"{2 ** lives.mean[route.UNITS[2]]:.2g}",
+        num=lives.num,
+        layers=LAYERS,
+        d_model=record.experiment.arms[0].trial.d_model,
+        scatter=f"{of_unit:.2f}",
+        in_steps=f"{of_steps:.1f}",
+        fewest=f"{min(known):.1g}",
+        most=f"{max(known):.0f}",
+    )
+    return " ".join(said.split())
+
+
+def after_start(record: Record, opening: str, images: str) -> str:
+    found = [*route.courses(record.book).values()]
+    fast = [course for course in found if course.rate != SLOW]
+    lives = route.lives(found)
+    flats = [course for course in found if _is_flat(course)]
+    trial = record.experiment.arms[0].trial
+    return section(
+        "training",
+        "after_start",
+        opening=opening,
+        images=images,
+        layers=LAYERS,
+        flat=FLAT,
+        heads=["network", "seeds", "predicted", *(f"step {step}" for step in _SHOWN), "late", "half-life, steps"],
+        slopes=[_slopes_row(course) for course in found],
+        flats="; ".join(f"{_name(course)}: {', '.join(map(str, course.not_flat)) or 'none'}" for course in flats),
+        num_lives=0 if lives is None else lives.num,
+        num_left_out=0 if lives is None else lives.num_left_out,
+        units=[]
+        if lives is None
+        else [[unit, _words(values), f"{2 ** lives.mean[unit]:.2g}"] for unit, values in lives.scatter.items()],
+        lives=[row for course in found if (row := _lives_row(course))],
+        verdict_of_unit=ABSENT if lives is None else _verdict_of_unit(lives),
+        late=LATE,
+        near=NEAR,
+        law_heads=["network", "late", *LAWS],
+        laws=[_laws_row(course) for course in fast],
+        verdict_of_law=_verdict_of_law(fast) if fast else ABSENT,
+        made_heads=[
+            "network",
+            "look",
+            "fc2 at step 0",
+            "fc2 then",
+            "made / rate steps",
+            "made / rate sqrt(steps)",
+            "stream at step 0",
+            "stream then",
+        ],
+        made=[_made_row(course) for course in found],
+        steps=STEPS[ADAMW],
+        muon_steps=STEPS[MUON],
+        d_model=trial.d_model,
+        seeds=min((len(course.seeds) for course in found), default=0),
+    )
+
+
+def _name(course: Course) -> str:
+    return f"{course.scheme}, {course.optimizer} at 2^{math.log2(course.rate):g}"
+
+
+def _is_flat(course: Course) -> bool:
+    found = estimate(course.slopes(0))
+    return found.low is not None and found.high is not None and found.low > -FLAT and found.high < FLAT
+
+
+def _words(values: Sequence[float]) -> str:
+    return _of(estimate(values))
+
+
+def _of(found: Estimate) -> str:
+    return bracket(found.mean, found.low, found.high)
+
+
+def _steps(course: Course) -> str:
+    """The half-life with its interval, back from logarithms."""
+    found = route.over_seeds(course.half_lives)
+    if found is None:
+        return f"not within {course.steps[-1]} of every seed"
+    if found.low is None or found.high is None:
+        return f"{2**found.mean:.2g}"
+    return f"{2**found.mean:.2g} [{2**found.low:.2g}, {2**found.high:.2g}]"
+
+
+def _slopes_row(course: Course) -> list[str]:
+    return [
+        _name(course),
+        str(len(course.seeds)),
+        f"{slope_of('first', course.scheme, course.optimizer):.2f}",
+        *(_words(course.slopes(step)) if step in course.steps else NOTHING for step in _SHOWN),
+        _words(course.late),
+        _steps(course) if course.grows else NOTHING,
+    ]
+
+
+def _lives_row(course: Course) -> list[str]:
+    """Empty where no seed of any depth has a life; a dash where not every seed of a depth has one."""
+    rows: list[tuple[str, str]] = []
+    for n in LAYERS:
+        lives = [course.life(n, seed) for seed in range(len(course.seeds))]
+        known = [(life, life * course.units(n, seed)[-1]) for seed, life in enumerate(lives) if life]
+        is_whole = len(known) == len(lives)
+        means = [f"{geometric_mean(column):.2g}" for column in zip(*known, strict=True)] if is_whole else [NOTHING] * 2
+        rows.append((means[0], means[1]))
+    if all(steps == NOTHING for steps, _ in rows):
+        return []
+    return [_name(course), *(", ".join(column) for column in zip(*rows, strict=True))]
+
+
+def _laws_row(course: Course) -> list[str]:
+    def cell(law: str) -> str:
+        return f"{slope_of(law, course.scheme, course.optimizer):z.2f}" + " +" * route.holds(law, course)
+
+    return [_name(course), _words(course.late), *map(cell, LAWS)]
+
+
+def _made_row(course: Course) -> list[str]:
+    """Means over seeds."""
+
+    def mean(what: str, num_layers: int, step: int) -> float:
+        values = [vars(one[step])[what]["fc2"] for one in course.moves[num_layers]]
+        return fmean(value for value in values if value is not None)
+
+    def stream(step: int) -> float:
+        ends = [one[step].stream["encoder"] for one in course.moves[LAYERS[-1]]]
+        return fmean(last / first for first, last in ends if first and last is not None)
+
+    last = course.steps[-1]
+    both = (LAYERS[0], LAYERS[-1])
+    return [
+        _name(course),
+        str(last),
+        *(" and ".join(f"{mean('weights', n, step):.4f}" for n in both) for step in (0, last)),
+        *(f"{mean('made', LAYERS[-1], last) / (course.rate * length):.2f}" for length in (last, math.sqrt(last))),
+        *(f"{stream(step):.1f}" for step in (0, last)),
+    ]
+
+
+def _verdict_of_unit(lives: route.Lives) -> str:
+    has, falls = lives.has_the_law(), lives.fall_together()
+    first = f"The least scatter is in units of {lives.best}" + (
+        ", below both others by its interval." if has else ", not below both others by its interval."
+    )
+    octaves = f"{COLLAPSE:g} octaves"
+    second = f" It lies below {octaves}: the curves fall together." if falls else f" It is not below {octaves}."
+    return first + second
+
+
+def _verdict_of_law(fast: Sequence[Course]) -> str:
+    parts = []
+    for optimizer in (ADAMW, MUON):
+        several = [course for course in fast if course.optimizer == optimizer]
+        if not several or min(len(course.seeds) for course in several) < 2:
+            continue
+        by_law = route.distances(several)
+        best, worse = route.nearest(by_law)
+        away = ", ".join(f"{law} {_words(values)}" for law, values in by_law.items())
+        holding = [course.scheme for course in several if route.holds(best, course)]
+        parts.append(
+            f"Under {optimizer} the root mean square distance of the late exponents from each law's is: {away}. The "
+            f"nearest is {best}"
+            + (f", better than {', '.join(worse)} by intervals paired by seed" if worse else "")
+            + f"; it holds in {', '.join(holding) or 'none'}."
+        )
+    return "\n\n".join(parts) or ABSENT

@@ -1,0 +1,251 @@
+"""What the record of after-start says: how the move of a real step grows over depth, step by step, and by which law.
+
+``paper_checks.experiments.after_start`` plans it, and says how each number is found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, linear_regression, stdev
+
+from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.after_start import (
+    ADAMW,
+    COLLAPSE,
+    FLAT,
+    LATE,
+    LAYERS,
+    MUON,
+    NEAR,
+    RATE,
+    SCHEMES,
+    SLOW,
+    SLOW_SCHEMES,
+    arm_name,
+)
+from depthlaw.paper_checks.experiments.after_start_laws import slope_of
+from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.sims.stats import Estimate, estimate
+from depthlaw.sims.training.train import Moves, TrainResult
+from depthlaw.theory.kernel.after_start import LAWS
+
+NAME = "after-start"
+UNITS = ("steps", "rate x steps / init std", "rate x steps x U at step 0")
+
+
+@dataclass(frozen=True)
+class Course:
+    """Of a scheme, optimizer and rate, by seed: its moves by depth and step.
+
+    moves: by depth, of each seed, by step. A run that diverged has none from then on.
+    """
+
+    scheme: str
+    optimizer: str
+    rate: float
+    seeds: tuple[int, ...]
+    moves: Mapping[int, Sequence[Mapping[int, Moves]]]
+
+    @classmethod
+    def of(cls, scheme: str, optimizer: str, book: Book, rate: float = RATE, scale: str = "small") -> Course:
+        plan = experiment(NAME, scale)
+        arms = {n: plan.arm(arm_name(scheme, optimizer, n, rate)) for n in LAYERS}
+        there = sorted({trial.seed for trial in book.trials})
+        seeds = tuple(seed for seed in there if all(arm.at(seed) in book for arm in arms.values()))
+        moves = {n: [_moves_of(book[arm.at(seed)]) for seed in seeds] for n, arm in arms.items()}
+        return cls(scheme, optimizer, arms[LAYERS[0]].trial.learning_rate, seeds, moves)
+
+    @property
+    def steps(self) -> list[int]:
+        """Of which every depth and seed has a look with moves."""
+        return sorted(set.intersection(*(set(one) for several in self.moves.values() for one in several)))
+
+    def updates(self, num_layers: int, step: int) -> list[float]:
+        """U of each seed."""
+        return [_update(one[step]) for one in self.moves[num_layers]]
+
+    def slopes(self, step: int) -> list[float]:
+        """Of log2 U on log2 N, of each seed."""
+        logs = [math.log2(n) for n in LAYERS]
+        rows = zip(*(self.updates(n, step) for n in LAYERS), strict=True)
+        return [linear_regression(logs, [math.log2(u) for u in row]).slope for row in rows]
+
+    @property
+    def late(self) -> list[float]:
+        """The mean slope of each seed over the late looks."""
+        steps = self.steps
+        chosen = steps[-2:] if self.optimizer == MUON else [step for step in steps if step >= LATE]
+        return [fmean(values) for values in zip(*(self.slopes(step) for step in chosen), strict=True)]
+
+    @property
+    def grows(self) -> bool:
+        """Whether the interval of the slope at step 0 lies above FLAT."""
+        found = estimate(self.slopes(0))
+        return found.low is not None and found.low > FLAT
+
+    @property
+    def half_lives(self) -> list[float | None]:
+        """Of each seed, the steps until the slope is half of what it was at step 0; None where it never is."""
+        by_step = {step: self.slopes(step) for step in self.steps}
+        return [
+            crossing({step: values[seed] / first for step, values in by_step.items()}, 0.5) if first > 0 else None
+            for seed, first in enumerate(by_step[0])
+        ]
+
+    @property
+    def not_flat(self) -> list[int]:
+        """The looks at which the interval of the slope lies outside of FLAT."""
+        found = {step: estimate(self.slopes(step)) for step in self.steps}
+        return [
+            step
+            for step, one in found.items()
+            if one.low is not None and one.high is not None and (one.low > FLAT or one.high < -FLAT)
+        ]
+
+    def life(self, num_layers: int, seed: int) -> float | None:
+        """The steps until U is half of what it was at step 0, of the seed at this place."""
+        by_step = self.moves[num_layers][seed]
+        first = _update(by_step[0])
+        return crossing({step: math.log2(_update(one) / first) for step, one in by_step.items()}, -1.0)
+
+    def units(self, num_layers: int, seed: int) -> tuple[float, float, float]:
+        """What a step is in each of UNITS."""
+        first = self.moves[num_layers][seed][0]
+        std = first.weights["fc2"]
+        assert std is not None
+        return 1.0, self.rate / std, self.rate * _update(first)
+
+
+def _moves_of(result: TrainResult) -> dict[int, Moves]:
+    return {look.step: look.moves for look in result.looks if look.moves is not None}
+
+
+def _update(moves: Moves) -> float:
+    value = moves.logits["update"]
+    return math.nan if value is None else value
+
+
+def crossing(by_step: Mapping[int, float], level: float) -> float | None:
+    """The first step at which the values come down to a level, in a straight line over log2(1 + step) between looks.
+
+    >>> from depthlaw.paper_checks.routes.after_start import crossing
+    >>> crossing({0: 1.0, 1: 0.75, 3: 0.25}, 0.5) == 2**1.5 - 1, crossing({0: 1.0, 1: 0.9}, 0.5)
+    (True, None)
+    """
+    for (step, value), (next_step, next_value) in pairwise(sorted(by_step.items())):
+        if value > level >= next_value:
+            first, last = math.log2(1 + step), math.log2(1 + next_step)
+            return 2 ** (first + (last - first) * (value - level) / (value - next_value)) - 1
+    return None
+
+
+def asked() -> list[tuple[str, str, float]]:
+    """Optimizer, scheme and rate of every course of the plan; ``RATE`` stands for Muon's own."""
+    fast = [(optimizer, scheme, RATE) for optimizer, schemes in SCHEMES.items() for scheme in schemes]
+    return fast + [(ADAMW, scheme, SLOW) for scheme in SLOW_SCHEMES]
+
+
+def courses(book: Book) -> dict[tuple[str, str, float], Course]:
+    """Those with a seed."""
+    found = {key: Course.of(key[1], key[0], book, key[2]) for key in asked()}
+    return {key: course for key, course in found.items() if course.seeds}
+
+
+# ---------------------------------------------------------------- in which unit
+
+
+@dataclass(frozen=True)
+class Lives:
+    """By unit, of each seed, the standard deviation over cells of log2(life). num, num_left_out: cells of all seeds
+    with a life, and without. mean: by unit, of log2(life), over all."""
+
+    scatter: Mapping[str, Sequence[float]]
+    mean: Mapping[str, float]
+    num: int
+    num_left_out: int
+
+    @property
+    def best(self) -> str:
+        return min(self.scatter, key=lambda unit: fmean(self.scatter[unit]))
+
+    def has_the_law(self) -> bool:
+        """Whether the interval of the unit with the least scatter lies below those of both others."""
+        ends = {unit: estimate(values) for unit, values in self.scatter.items()}
+        top = ends[self.best].high
+        return top is not None and all(
+            one.low is not None and one.low > top for unit, one in ends.items() if unit != self.best
+        )
+
+    def fall_together(self) -> bool:
+        top = estimate(self.scatter[self.best]).high
+        return top is not None and top < COLLAPSE
+
+
+def lives(several: Sequence[Course]) -> Lives | None:
+    """Of the courses under AdamW, of the seeds that all of them have. None where there are fewer than two seeds."""
+    several = [course for course in several if course.optimizer == ADAMW]
+    seeds = sorted(set.intersection(*(set(course.seeds) for course in several))) if several else []
+    by_seed: list[list[tuple[float, ...]]] = []
+    num_left_out = 0
+    for seed in seeds:
+        rows: list[tuple[float, ...]] = []
+        for course in several:
+            for n in LAYERS:
+                place = course.seeds.index(seed)
+                life = course.life(n, place)
+                num_left_out += life is None
+                rows += [] if life is None else [tuple(math.log2(life * unit) for unit in course.units(n, place))]
+        by_seed.append(rows)
+    if len(by_seed) < 2 or min(map(len, by_seed)) < 2:
+        return None
+    columns = {unit: [[row[at] for row in rows] for rows in by_seed] for at, unit in enumerate(UNITS)}
+    return Lives(
+        {unit: [stdev(logs) for logs in of_seeds] for unit, of_seeds in columns.items()},
+        {unit: fmean(log for logs in of_seeds for log in logs) for unit, of_seeds in columns.items()},
+        sum(map(len, by_seed)),
+        num_left_out,
+    )
+
+
+# ---------------------------------------------------------------- by which law
+
+
+def holds(law: str, course: Course) -> bool:
+    """Whether the interval of the late slope, widened by NEAR, has the slope of the law."""
+    found, wanted = estimate(course.late), slope_of(law, course.scheme, course.optimizer)
+    if found.low is None or found.high is None:
+        return False
+    return found.low - NEAR <= wanted <= found.high + NEAR
+
+
+def distances(several: Sequence[Course]) -> dict[str, list[float]]:
+    """By law, of each seed that all courses have, the root mean square distance of late slopes over the courses."""
+    seeds = sorted(set.intersection(*(set(course.seeds) for course in several))) if several else []
+
+    def of(law: str, seed: int) -> float:
+        away = [
+            course.late[course.seeds.index(seed)] - slope_of(law, course.scheme, course.optimizer) for course in several
+        ]
+        return math.sqrt(fmean(one * one for one in away))
+
+    return {law: [of(law, seed) for seed in seeds] for law in LAWS}
+
+
+def nearest(by_law: Mapping[str, Sequence[float]]) -> tuple[str, list[str]]:
+    """The law with the least mean distance, and the laws that it is better than, by intervals paired by seed."""
+    best = min(by_law, key=lambda law: fmean(by_law[law]))
+    worse = []
+    for law, values in by_law.items():
+        if law != best:
+            found = estimate([other - own for other, own in zip(values, by_law[best], strict=True)])
+            worse += [law] if found.low is not None and found.low > 0 else []
+    return best, worse
+
+
+def over_seeds(values: Sequence[float | None], how: Callable[[float], float] = math.log2) -> Estimate | None:
+    """Of the logarithms, where every seed has one."""
+    known = [how(value) for value in values if value is not None]
+    return estimate(known) if known and len(known) == len(values) else None

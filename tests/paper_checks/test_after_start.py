@@ -1,0 +1,119 @@
+"""What the record of after-start says: of runs that are made up, the numbers that were put in; and its kept laws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import fmean
+
+import pytest
+
+from depthlaw.network.trials import Trial
+from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.after_start import ADAMW, LATE, LAYERS, MUON, SCHEMES, STEPS, looks
+from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
+from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.paper_checks.pages import after_start as page
+from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.routes.after_start import (
+    UNITS,
+    Course,
+    courses,
+    distances,
+    holds,
+    lives,
+    nearest,
+)
+from tests import made_runs
+
+SEEDS = 4
+
+
+def made(moved: Callable[[Trial, int], float]) -> Book:
+    """Every run of the plan, whose step moves so much; seeds differ by a percent."""
+    book = made_runs.fill(experiment("after-start").arms, range(SEEDS))
+    for trial in book.trials:
+        result = book[trial]
+        own = [
+            look.model_copy(
+                update={"moves": made_runs.moves(moved(trial, look.step) * (1 + trial.seed / 100), look.step)}
+            )
+            for look in result.looks
+        ]
+        book[trial] = result.model_copy(update={"looks": own})
+    return book
+
+
+def test_the_slope_and_its_half_life() -> None:
+    """N^(1/(1 + t)): a slope of 1, which is half of that at step 1."""
+    book = made(lambda trial, step: trial.num_layers ** (1 / (1 + step)))
+    course = Course.of("pre-ln", ADAMW, book)
+    assert course.seeds == tuple(range(SEEDS))
+    assert course.steps == list(looks(ADAMW))
+    assert course.slopes(0) == pytest.approx([1.0] * SEEDS) and course.grows
+    assert course.half_lives == pytest.approx([1.0] * SEEDS)
+    assert course.late == pytest.approx([fmean(1 / (1 + step) for step in looks(ADAMW) if step >= LATE)] * SEEDS)
+    muon = Course.of("pre-ln", MUON, book)
+    assert muon.late == pytest.approx([fmean(1 / (1 + step) for step in looks(MUON)[-2:])] * SEEDS)
+    flat = Course.of("pre-ln", ADAMW, made(lambda trial, step: trial.num_layers ** (0.5 * (step == 4))))
+    assert not flat.grows
+    assert flat.half_lives == [None] * SEEDS
+
+
+def test_what_is_not_flat_any_more() -> None:
+    book = made(
+        lambda trial, step: trial.num_layers ** (0.1 + 0.3 * (step == 4)) * (1 + 0.01 * trial.seed * trial.num_layers)
+    )
+    assert Course.of("depth-mup", ADAMW, book).not_flat == [4]
+
+
+@pytest.mark.parametrize("unit", range(3))
+def test_the_unit_in_which_curves_fall_together_is_found(unit: int) -> None:
+    """Of moves that are halved at one time in that unit."""
+
+    def moved(trial: Trial, step: int) -> float:
+        first = float(trial.num_layers) * (3.0 if trial.scheme == "gpt2" else 1.0)
+        times = step / 8, step * trial.learning_rate * 200, step * trial.learning_rate * first * 4
+        return first * 2 ** -math.log2(1 + times[unit])
+
+    # All of them have one init, so that of steps and of rate x steps the rates tell.
+    found = lives([*courses(made(moved)).values()])
+    assert found is not None
+    assert found.best == UNITS[unit]
+    assert found.has_the_law()
+
+
+def test_the_nearest_law_is_the_one_that_was_put_in() -> None:
+    for law in ("both", "aligned"):
+        exponents = {(s, o): slope_of(law, s, o) for o, schemes in SCHEMES.items() for s in schemes}
+        book = made(
+            lambda trial, step, e=exponents: trial.num_layers ** (e[trial.scheme, trial.optimizer] + 0.01 * trial.seed)
+        )
+        several = [Course.of(s, o, book) for s, o in exponents]
+        best, worse = nearest(distances(several))
+        assert best == law
+        assert "first" in worse
+        assert all(holds(law, course) for course in several)
+        assert not all(holds("first", course) for course in several)
+
+
+def test_kept_laws_are_those_that_are_derived_now() -> None:
+    four, eight = (updates("gpt2", ADAMW, n) for n in LAYERS[:2])
+    for law in four:
+        bent = slope_of(law, "gpt2", ADAMW)
+        assert math.log2(eight[law] / four[law]) == pytest.approx(bent, abs=0.25)
+    assert slope_of("first", "gpt2", ADAMW) > 0.5 > abs(slope_of("aligned", "gpt2", ADAMW))
+
+
+def test_the_section_says_what_is_missing() -> None:
+    nothing = Record.of("after-start", Book({}))
+    assert page.in_short(nothing) == ""
+    said = page.after_start(nothing, "", "")
+    assert page.ABSENT in said
+    whole = Record.of("after-start", made(lambda trial, step: trial.num_layers ** (1 / (1 + step))))
+    assert not whole.missing()
+    said = page.in_short(whole)
+    assert "has halved after 1 [1, 1] steps in pre-ln, adamw at 2^-9; 1 [1, 1] steps in gpt2" in said
+    assert "around" in said and "holds in" in said
+    assert "short runs of five kinds of decoder" in page.in_readme(whole)
+    assert f"{STEPS[ADAMW]} steps of AdamW" in page.after_start(whole, "", "")
