@@ -155,7 +155,8 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
                 f"({found.low:.3g} to {found.high:.3g}), and x {grown:.3g} is predicted: what is said here is of the "
                 "prediction"
             )
-    others = [name for name, role in built.others.items() if role == "other" and built.flow.parameters[name].ndim > 1]
+    unknown = ("other", "router")
+    others = [name for name, role in built.others.items() if role in unknown and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
     has_experts = any(
         weight.role in MATRICES["ffn"] and (weight.expert or (weight.parameter.ndim > 2 and inside))

@@ -121,7 +121,7 @@ def _role_of(name: str, built: Built) -> str:
     if role in ("norm_gain", "norm_bias"):
         alike = [other for other in built.others if pattern_of(other) == pattern_of(name)]
         return "final_norm" if len(alike) == 1 and pattern_of(name) == name else role
-    return {"positions": "embedding", "other": "other"}.get(role, role)
+    return {"positions": "embedding", "router": "other", "modulation": "other"}.get(role, role)
 
 
 def patterns(rows: Mapping[str, Row]) -> dict[str, Row]:
