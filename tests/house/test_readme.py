@@ -16,7 +16,7 @@ import pytest
 
 from depthlaw.paper_checks.claims.claim import Claim, Verdict
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
-from depthlaw.paper_checks.pages import training
+from depthlaw.paper_checks.pages import after_start, training
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.best_rates import Found, is_flat, judged
 from depthlaw.theory.optimizers import OPTIMIZERS
@@ -194,6 +194,11 @@ def test_readme_says_what_training_gave() -> None:
         assert all(answers[name] is False for name in known if not is_flat(name))
         stays = [name for name in known if is_flat(name) and answers[name]]
         assert stays == (["depth-mup"] if scale == "wide" else ["depth-mup", "completep"])
+
+
+def test_readme_says_for_how_long_the_first_step_is_like_the_later_ones() -> None:
+    said = after_start.in_readme(training.records()["after-start"])
+    assert said and f"**How long it holds.** {said}" in " ".join(README.split())
 
 
 def test_the_page_on_scale_says_how_fast_it_is() -> None:
