@@ -24,7 +24,6 @@ EXAMPLES = (
 
 
 AFTER = "With --attention: behind the first steps"
-_WANTED = "--after-steps needs --learning-rate and --width: the two say how large the weights become"
 
 
 # ---------------------------------------------------------------- the command
@@ -75,8 +74,6 @@ def run(
     own (noise), both, and branches that push the stream in one direction.
     TRAINING.md has which of them hold.
     """
-    if after_steps is not None and learning_rate is None:
-        raise BadInputError(_WANTED)
     asked = _each(stack, transformer)
     if len(asked) > 1:
         if plot is not None:
@@ -186,7 +183,7 @@ def _later(
     if not transformer.attention:
         raise BadInputError("--after-steps needs --attention, or a recipe")
     if learning_rate is None or width is None:
-        raise BadInputError(_WANTED)
+        raise BadInputError("--after-steps needs --learning-rate and --width: the two say how large the weights become")
     return {"learning_rate": learning_rate, "num_steps": num_steps, "weight_decay": decay}
 
 

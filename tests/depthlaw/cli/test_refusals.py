@@ -177,6 +177,9 @@ def test_refused_in_one_line(line: str, here: Path) -> None:
 LATER = (
     "--rotary does not go with --recipe",
     "--gain does not go with --recipe",
+    "--after-steps needs --learning-rate and",
+    "belong to --after-steps",
+    "derived of",
     "did you mean deepnorm",
     "llama-2 is a recipe, a published model: write --recipe",
     "not defined below",
