@@ -44,15 +44,19 @@ def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any]
 
 @cache
 def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
-    """Every run of a folder of records: what it was of, and its outcome."""
+    """Every run of a folder of records: what it was of, and its outcome.
+
+    Runs that measure what their steps move are left out: they are too short to say what trains.
+    """
     names = ("scheme", "optimizer", "activation", "norm_kind", "num_layers", "learning_rate")
     lines = (
         json.loads(line)
         for path in sorted(records.glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     )
+    rows = (row for row in lines if not row["config"].get("has_moves"))
     return tuple(
         {name: row["config"][name] for name in names}
         | {"num_sides": 2 if row["config"]["num_decoder_layers"] else 1, "outcome": row["result"]["outcome"]}
-        for row in lines
+        for row in rows
     )
