@@ -67,18 +67,6 @@ def _counted_once(s: Values) -> list[bool | None]:
     return [algebra.equal(added * sqrt(2 * _N0), 1 / _m)]
 
 
-@check(Route.NUMERIC, "the same of drawn matrices, at 12 and at 96 layers")
-def _drawn(s: Values) -> list[bool | None]:
-    import numpy as np
-
-    def added(ratio: int) -> float:
-        generator = np.random.default_rng(7)
-        std = 0.02 / (2 * 12 * ratio) ** 0.5 * ratio ** float(s["init"])
-        return float(np.std(ratio ** float(s["branch"]) * generator.normal(0, std, (256, 256)) @ np.ones(256)))
-
-    return [abs(added(8) / added(1) * 8 - 1) < 1e-9]
-
-
 _MG_01 = claim(
     "MG-01",
     kind=Kind.RESULT,
@@ -88,7 +76,7 @@ _MG_01 = claim(
     "not counted twice",
     summary="with a branch of 1/m the output matrices' own 1/sqrt(2N) is taken back by sqrt(m)",
     statement=_MEGATRON,
-    checks=(_counted_once, _drawn),
+    checks=(_counted_once,),
     mutants=changed(_MEGATRON, init=[0, 1], branch=[0, -Rational(1, 2)]),
 )
 
