@@ -51,13 +51,13 @@ class _Function(torch.autograd.Function):
 
     @classmethod
     def of(cls, *given: Any) -> Tensor:
-        return cls.apply(*given)
+        return cls.apply(cls.run, *given)
 
-    @classmethod
-    def forward(cls, ctx: Any, *given: Any) -> Tensor:  # type: ignore[override] - torch calls it on the class, too
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Tensor], *given: Any) -> Tensor:
         with torch.enable_grad():
             ctx.given = [own.detach().requires_grad_() if isinstance(own, Tensor) else own for own in given]
-            ctx.answer = cls.run(*ctx.given)
+            ctx.answer = run(*ctx.given)
         return ctx.answer.detach()
 
     @staticmethod
@@ -65,7 +65,7 @@ class _Function(torch.autograd.Function):
         (vector,) = grad_outputs
         wanted = [own for own in ctx.given if isinstance(own, Tensor)]
         answers = iter(torch.autograd.grad(ctx.answer, wanted, vector, retain_graph=True))
-        return tuple(next(answers) if isinstance(own, Tensor) else None for own in ctx.given)
+        return None, *(next(answers) if isinstance(own, Tensor) else None for own in ctx.given)
 
 
 class NormFunction(_Function):
