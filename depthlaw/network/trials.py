@@ -69,12 +69,83 @@ OF_RECIPE = "recipe:"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """A remedy in plain numbers: what a model has in the place of what its scheme or recipe says at its depth.
+
+    name: the remedy's (``depthlaw.advice``). from_layers: the layers of the model that was tuned. numbers: by
+    "kind.field" or "kind.field.role" ("ffn.branch_weight", "attention.lr_multipliers.out"), of every layer alike.
+
+    >>> from depthlaw.network.trials import Change, Trial
+    >>> change = Change(name="branch-weight", from_layers=4, numbers=(("ffn.branch_weight", 0.125),))
+    >>> model = Trial(scheme="pre-ln", num_layers=32, change=change).lower().model
+    >>> [sublayer.branch_weight for sublayer in model.encoder[:2]]
+    [1.0, 0.125]
+    """
+
+    name: str
+    from_layers: int
+    numbers: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", tuple(sorted(self.numbers)))  # JSON keeps no order
+
+    @classmethod
+    def between(
+        cls, name: str, from_layers: int, plain: ModelConfig, wanted: ModelConfig, rates: Mapping[str, float]
+    ) -> Change:
+        """What makes one network of the other, tables and head left as they are. rates: by role, what learning rates
+        are multiplied by beside those of ``wanted``; they are rounded to three digits, as they are printed. ValueError,
+        in one line, for two sides, and where layers of a kind differ."""
+        if wanted.decoder:
+            raise ValueError("a change is of one stack, not of an encoder-decoder")
+        numbers: dict[str, float] = {}
+        for before, after in zip(plain.encoder, wanted.encoder, strict=True):
+            for key, value in _numbers_of(after, wanted, rates).items():
+                if value != _numbers_of(before, plain, {})[key] and numbers.setdefault(key, value) != value:
+                    raise ValueError(f"{name} changes {key} from layer to layer")
+        return cls(name=name, from_layers=from_layers, numbers=tuple(numbers.items()))
+
+    def on(self, config: ModelConfig) -> ModelConfig:
+        """The network with these numbers. ValueError, in one line, for one that there is not."""
+        by_kind: dict[str, dict[str, Any]] = {}
+        for key, value in self.numbers:
+            kind, name, *roles = key.split(".")
+            fields_ = by_kind.setdefault(kind, {})
+            if (name in _BY_ROLE) != bool(roles) or name not in (*_BY_ROLE, "residual_weight", "branch_weight"):
+                raise ValueError(f"a change has no {key}")
+            fields_[name] = {**fields_.get(name, {}), roles[0]: value} if roles else value
+        return replace(config, encoder=tuple(_with(one, by_kind.get(one.kind, {})) for one in config.encoder))
+
+
+_BY_ROLE = ("gains", "lr_multipliers")
+
+
+def _with(sublayer: SublayerConfig, numbers: Mapping[str, Any]) -> SublayerConfig:
+    by_role = {name: {**getattr(sublayer, name), **numbers[name]} for name in _BY_ROLE if name in numbers}
+    return replace(sublayer, **{**numbers, **by_role})
+
+
+def _numbers_of(sublayer: SublayerConfig, shape: ModelConfig, rates: Mapping[str, float]) -> dict[str, float]:
+    """By key. Vectors have rates alone."""
+    from depthlaw.sims.records.record import rounded
+
+    kind, roles = sublayer.kind, shape.roles(sublayer.kind)
+    numbers = {f"{kind}.{name}": getattr(sublayer, name) for name in ("residual_weight", "branch_weight")}
+    numbers |= {f"{kind}.gains.{role}": sublayer.gains.get(role, 1.0) for role in roles}
+    scale = ["layer_scale"] if sublayer.has_layer_scale else []
+    for role in (*roles, "bias", "norm_gain", "norm_bias", *scale):
+        own, more = sublayer.lr_multipliers.get(role, 1.0), rates.get(role, 1.0)
+        numbers[f"{kind}.lr_multipliers.{role}"] = own if more == 1 else rounded(own * more, 3)
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """Everything that decides a training run.
 
     scheme: a name of ``theory.schemes``, "post-ln-init", or a recipe's name behind "recipe:"; a recipe has activation,
-    kind of norm and FFN width of its own. num_decoder_layers: M of an nmt, None for N. The rest as in
-    ``sims.training.train.TrainConfig``.
+    kind of norm and FFN width of its own. num_decoder_layers: M of an nmt, None for N. change: a remedy that the model
+    is given. The rest as in ``sims.training.train.TrainConfig``.
 
     ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
     be asked, in ``lower`` and ``named``.
@@ -114,6 +185,7 @@ class Trial:
     patience: int = 50
     measure_at: tuple[int, ...] = ()
     has_moves: bool = False
+    change: Change | None = None
     text: str | None = None
     parallel: tuple[str, str] | None = None
 
@@ -154,7 +226,7 @@ class Trial:
         return 2 * encoder + 3 * decoder if self.arch == "encoder-decoder" else 2 * encoder
 
     def named(self) -> dict[str, Any]:
-        """JSON: every field (has_moves only where it is true), the layers of both sides of an nmt, and two digests.
+        """JSON: every field (has_moves, change where there are any), the layers of both sides of an nmt, two digests.
 
         numbers: of the plain numbers that sims are given, so that a run of a scheme is one with these weights and
         gains. data: of the examples. ValueError, in one line, for a run that cannot be.
@@ -165,6 +237,10 @@ class Trial:
             named["num_decoder_layers"] = self.sides[1]
         if not self.has_moves:  # so that runs from before there were any keep their names
             del named["has_moves"]
+        if self.change is None:
+            del named["change"]
+        else:
+            named["change"] = {**vars(self.change), "numbers": dict(self.change.numbers)}
         return named | {"numbers": numbers, "data": data}
 
     @classmethod
@@ -173,11 +249,14 @@ class Trial:
         known = {field.name for field in fields(cls)}
         if odd := set(named) - known - {"numbers", "data"}:
             raise ValueError(f"a trial has no {', '.join(sorted(odd))}")
-        if missing := known - {"has_moves"} - set(named):
+        if missing := known - {"has_moves", "change"} - set(named):
             raise ValueError(f"a trial without {', '.join(sorted(missing))}")
         given: dict[str, Any] = {name: value for name, value in named.items() if name in known}
         pair = given["parallel"]
-        return cls(**given | {"measure_at": tuple(given["measure_at"]), "parallel": pair and tuple(pair)})
+        given |= {"measure_at": tuple(given["measure_at"]), "parallel": pair and tuple(pair)}
+        if (change := given.get("change")) is not None:
+            given["change"] = Change(**change | {"numbers": tuple(change["numbers"].items())})
+        return cls(**given)
 
     def in_folder(self, folder: str) -> Trial:
         """It with the user's own files in that folder, unless they say where they are."""
@@ -227,6 +306,7 @@ class Trial:
             scheme = SCHEMES["post-ln" if self.scheme == POST_LN_INIT else self.scheme]
             network = Network(scheme=scheme, arch=self.arch, **sublayers_of(layers), **shape)
         config = replace(network.config(self.optimizer), norm_eps=1e-5)
+        config = config if self.change is None else self.change.on(config)
         if self.scheme != POST_LN_INIT:
             return config
         return replace(config, encoder=_by_layer(config.encoder, 2), decoder=_by_layer(config.decoder, 3))
@@ -295,7 +375,7 @@ TOGETHER = 8
 """The most runs that are trained together on a CPU: measured at widths 32, 64 and 128, a step of a run is then at its
 shortest, or within a twentieth of it; of 16 and more the caches hold too little, and of 4 the calls cost more.
 """
-TOGETHER_ON_GPU = 64
+TOGETHER_ON_GPU = 256
 
 
 def kind_of(named: Mapping[str, Any], *, device: str = "cpu", free: int) -> Kind:

@@ -47,10 +47,11 @@ import hashlib
 import math
 import os
 import time
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,8 +81,10 @@ _EPS: Mapping[str, float] = {"adam": 1e-8, "adamw": 1e-8, "rmsprop": 1e-8, "muon
 """The eps that people train with, by optimizer; the eps of ``sims.optim.make`` is too small to matter."""
 _FUSED = ("sgd", "momentum", "adam", "adamw")
 """The optimizers of torch that step all parameters in one call."""
-_BY_ENTRY = (*_FUSED, "rmsprop", "signsgd", "lion", "sophia")
-"""The optimizers to which it is the same how the parameters are cut into tensors."""
+BY_ENTRY = (*_FUSED, "rmsprop", "signsgd", "lion", "sophia")
+"""The optimizers that move every entry by itself, wherever it stands."""
+_DECAYS_GRADIENT = ("sgd", "momentum", "adam", "rmsprop")
+"""Those of them that add weight decay to the gradient; the others decay the weights."""
 _BY_NORM = ("lars", "lamb")
 """Those that take several tensors in a row, and want to know their sizes."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -171,7 +174,8 @@ class TrainConfig:
     def kind(self) -> str:
         """What runs must have in common to be trained together."""
         rest = (self.data, self.optimizer, self.num_steps, self.batch_size, self.precision)
-        return repr((shape_of(self.model), *rest, self.evaluate_every, self.measure_at, self.has_moves))
+        options = sorted(self.optimizer_options.items())
+        return repr((shape_of(self.model), *rest, options, self.evaluate_every, self.measure_at, self.has_moves))
 
     @property
     def digest(self) -> str:
@@ -447,7 +451,8 @@ class _Together:
         members = [Member(run.config.model, run.config.seed) for run in runs]
         if processes is None:
             self.network = Network(members, self.data, dtype=dtype, device=device)
-            self.weights = _Weights(self.network, [run.config for run in runs])
+            of_optimizer = _Rows if self.config.optimizer in BY_ENTRY else _Weights
+            self.weights = of_optimizer(self.network, [run.config for run in runs])
         else:
             self.network = processes.network(members[0], self.data, dtype=dtype, device=device)
             self.weights = _ShardedWeights(self.network, self.config)
@@ -455,6 +460,8 @@ class _Together:
         self._probe = _part(self._held_out, 0, 1)
         self._at_start = self._logits_of_probe()
         self._rows_at_start = self.weights.rows.clone() if self.config.has_moves else None
+        self._replay: Callable[[Batch], Tensor] | None = None
+        self._is_warm = False
         start = self._evaluate() if not self.step else []
         for index, run in enumerate(self.runs):
             run.num_parameters = sum(p.numel() for p in self.network.parameters()) // len(self.runs)
@@ -466,7 +473,7 @@ class _Together:
 
     @property
     def step(self) -> int:
-        return self.runs[0].step
+        return max(run.step for run in self.runs)
 
     # ---------------------------------------------------------------- going on
 
@@ -475,6 +482,8 @@ class _Together:
         config = self.config
         while self._drop_what_is_over():
             start, step = time.perf_counter(), self.step
+            going = [index for index, run in enumerate(self.runs) if not run.is_over]
+            runs = [self.runs[index] for index in going]
             looks = self._looks() if step in config.measure_at else None
             before = None if looks is None else self._logits_of_probe()
             standing = self._standing() if looks is not None and config.has_moves else None
@@ -483,49 +492,70 @@ class _Together:
                 for run, look, moves in zip(self.runs, looks, self._moves(standing, step), strict=True):
                     look["moves"] = None if run.stopped else moves
             if looks is not None and before is not None:
-                for run, look, in_step in zip(self.runs, looks, _rms(self._logits_of_probe() - before), strict=True):
-                    run.looks.append(look | {"in_step": in_step})
+                in_step = _rms(self._logits_of_probe() - before)
+                for run, index in zip(runs, going, strict=True):
+                    run.looks.append(looks[index] | {"in_step": in_step[index]})
             if self.step % config.evaluate_every == 0 or self.step == config.num_steps:
-                for run, loss in zip(self.runs, self._evaluate(), strict=True):
-                    run.held_out_at.append((self.step, loss))
+                losses = self._evaluate()
+                for run, index in zip(runs, going, strict=True):
+                    run.held_out_at.append((self.step, losses[index]))
             if self.step == config.num_steps and self.step in config.measure_at:
                 for run, look in zip(self.runs, self._looks(), strict=True):
                     run.looks += [] if run.stopped else [look]
-            for run in self.runs:
-                run.seconds += (time.perf_counter() - start) / len(self.runs)
-            yield len(self.runs)
+            for run in runs:
+                run.seconds += (time.perf_counter() - start) / len(runs)
+            yield len(runs)
 
     def _drop_what_is_over(self) -> bool:
-        """Take the runs that are over out of the stack. Whether there are others."""
+        """Take the runs that are over out of the stack, from a GPU those of an eighth at a time, since what is left is
+        recorded anew. Whether there are others."""
         kept = [index for index, run in enumerate(self.runs) if not run.is_over]
-        if 0 < len(kept) < len(self.runs):
+        several = len(self.runs) // 8 if self.device.type == "cuda" else 0
+        if 0 < len(kept) < len(self.runs) - several:
             self.runs = [self.runs[index] for index in kept]
             self.network.keep(kept)
             self.weights.keep(kept)
+            self._replay, self._is_warm = None, False
             self._at_start = self._at_start[kept]
             self._rows_at_start = None if self._rows_at_start is None else self._rows_at_start[kept]
         return bool(kept)
 
     def _take_step(self, looks: list[dict[str, Any]] | None) -> None:
         step = self.step
-        losses = self._losses(self._batches())
-        for run, loss in zip(self.runs, self._summed(losses.detach()).tolist(), strict=True):
-            run.take_loss(loss)
+        losses = self._losses_and_gradients(self._batches())
+        for run, loss in zip(self.runs, self._summed(losses).tolist(), strict=True):
+            if not run.is_over:
+                run.take_loss(loss)
         alive = [index for index, run in enumerate(self.runs) if not run.stopped]
-        if not alive:
-            return
-        self.weights.take_gradients(losses[alive].sum())
         if looks is not None:
             norms = _gradient_norms(self.network.config, self.weights.matrix_gradients())
             for index in alive:
                 looks[index]["gradient_norms"] = norms[index]
-        for index in alive:
-            self.weights.take_step(index, step)
+        self.weights.take_step(alive, step)
+
+    def _losses_and_gradients(self, batch: Batch) -> Tensor:
+        """The loss of each run, (E,), whose gradients the weights then have. On a GPU it is a graph of what the second
+        step of these members did, replayed: their networks are so small that starting each of its pieces from Python
+        takes longer than the pieces."""
+        if self._replay is not None:
+            return self._replay(batch)
+        losses = self._eager(batch)
+        is_warm, self._is_warm = self._is_warm, True
+        if is_warm and self.device.type == "cuda" and self.processes is None:
+            self._replay = _replay(self._eager, batch, losses)
+        return losses
+
+    def _eager(self, batch: Batch) -> Tensor:
+        losses = self._losses(batch)
+        self.weights.take_gradients(losses.sum())
+        return losses.detach()
 
     def _batches(self) -> Batch:
-        """The batch of each run, (E, B, ...), or what this process has of it."""
-        batches = [self._here(self.data.batch(run.config.batch_size, run.config.seed, self.step)) for run in self.runs]
-        return _to(_stacked(batches), self.device)
+        """The batch of each run, (E, B, ...), or what this process has of it. Runs of one seed have one batch."""
+        seeds = list(dict.fromkeys(run.config.seed for run in self.runs))
+        batches = [self._here(self.data.batch(self.config.batch_size, seed, self.step)) for seed in seeds]
+        of_seeds, places = _to(_stacked(batches), self.device), [seeds.index(run.config.seed) for run in self.runs]
+        return of_seeds if places == list(range(len(seeds))) else _each(of_seeds, lambda x: x[places])
 
     def _here(self, batch: Batch) -> Batch:
         """What this process has of a batch."""
@@ -705,6 +735,33 @@ class _Together:
                 beside.unlink(missing_ok=True)
 
 
+def _replay(function: Callable[[Batch], Tensor], batch: Batch, expected: Tensor) -> Callable[[Batch], Tensor]:
+    """The function as a CUDA graph, which is replayed with what a batch has in the place of this one's numbers.
+
+    expected: what the function came to of this batch. Where torch cannot record it, or the graph comes to something
+    else, the function itself.
+    """
+    given = _each(batch, torch.clone)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            result = function(given)
+        graph.replay()
+        torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3, equal_nan=True)
+    except (RuntimeError, AssertionError) as error:
+        warnings.warn(f"a step is not replayed as a CUDA graph: {error}", stacklevel=2)
+        torch.cuda.synchronize()
+        return function
+
+    def replayed(batch: Batch) -> Tensor:
+        for old, new in zip(_tensors_of(given), _tensors_of(batch), strict=True):
+            old.copy_(new)
+        graph.replay()
+        return result
+
+    return replayed
+
+
 @dataclass(frozen=True)
 class _Standing:
     """Networks before a step: their weights, and what they make of a batch (``_Together._vectors_of``)."""
@@ -728,37 +785,39 @@ class _Own:
 class _Weights:
     """The weights of a network's members and their gradients, a row each, and each one's own optimizer of its row.
 
-    An optimizer that moves every entry by itself, or wants norms alone, is given few long pieces of the row, any other
-    the tensors.
+    An optimizer that wants norms alone is given few long pieces of the row, any other the tensors.
     """
 
     def __init__(self, network: Network, configs: Sequence[TrainConfig]) -> None:
         tagged = network.tagged()
-
-        def groups_of(member: int) -> list[_Group]:
-            config = configs[member]
-            return [_group(config, role, p.dim() - 1, float(rates[member])) for _, p, role, rates in tagged]
-
-        first = groups_of(0)
+        groups = [
+            [_group(config, role, p.dim() - 1, float(rates[member])) for _, p, role, rates in tagged]
+            for member, config in enumerate(configs)
+        ]
         # Those of one group side by side, so that they are one piece.
-        order = sorted(range(len(tagged)), key=lambda index: first.index(first[index]))
+        order = sorted(range(len(tagged)), key=lambda index: groups[0].index(groups[0][index]))
         self._named = [tagged[index][:2] for index in order]
         self._ends = [0]
         for _, parameter in self._named:
             self._ends.append(self._ends[-1] + parameter[0].numel())
         rows = torch.cat([parameter.detach().reshape(len(configs), -1) for _, parameter in self._named], dim=1)
+        self._make_optimizers(rows, configs, [[of_member[index] for index in order] for of_member in groups])
+        self._place(rows)
+
+    def _make_optimizers(
+        self, rows: Tensor, configs: Sequence[TrainConfig], groups: Sequence[Sequence[_Group]]
+    ) -> None:
+        """groups: of each member, that of each parameter in the order of the row."""
         self._own: list[_Own] = []
-        for member, config in enumerate(configs):
-            groups = groups_of(member)
-            pieces = list(self._cut(rows[member], [groups[index] for index in order], config))
+        for row, config, of_member in zip(rows, configs, groups, strict=True):
+            pieces = list(self._cut(row, of_member, config))
             leaves = [(leaf, begin, begin + sum(sizes)) for _, leaf, begin, sizes in pieces]
             self._own.append(_Own(config, leaves, _optimizer(pieces, config)))
-        self._place(rows)
 
     def _cut(self, row: Tensor, groups: Sequence[_Group], config: TrainConfig) -> Iterator[_Piece]:
         """The parts of a row that the optimizer takes for its parameters."""
         sizes = [end - begin for begin, end in pairwise(self._ends)]
-        if config.optimizer in (*_BY_ENTRY, *_BY_NORM):
+        if config.optimizer in _BY_NORM:
             for group, several in groupby(range(len(groups)), key=lambda index: groups[index]):
                 indices = list(several)
                 begin, end = self._ends[indices[0]], self._ends[indices[-1] + 1]
@@ -769,10 +828,13 @@ class _Weights:
             yield _Piece(groups[index], nn.Parameter(row[begin:end].view(parameter.shape[1:])), begin, [sizes[index]])
 
     def _place(self, rows: Tensor) -> None:
-        """Have parameters and leaves, and the gradients of leaves, be views of these rows and of others like them."""
+        """Have parameters, and the gradients that are to come, be views of these rows and of others like them."""
         self.rows, self.gradients = rows, torch.empty_like(rows)
         for index, (_, parameter) in enumerate(self._named):
             parameter.data = self._part(rows, index)
+        self._place_leaves()
+
+    def _place_leaves(self) -> None:
         for row, gradient, own in zip(self.rows, self.gradients, self._own, strict=True):
             for leaf, begin, end in own.leaves:
                 shape = leaf.shape
@@ -798,13 +860,14 @@ class _Weights:
             if parameter.dim() == 3:
                 yield name, self._part(self.gradients, index)
 
-    def take_step(self, member: int, step: int) -> None:
-        own = self._own[member]
-        if own.config.clip_norm is not None:
-            nn.utils.clip_grad_norm_([leaf for leaf, _, _ in own.leaves], own.config.clip_norm)
-        for group in own.optimizer.param_groups:
-            group["lr"] = group["peak"] * own.config.rate_at(step)
-        own.optimizer.step()
+    def take_step(self, members: Sequence[int], step: int) -> None:
+        """members: those whose loss was finite."""
+        for own in (self._own[member] for member in members):
+            if own.config.clip_norm is not None:
+                nn.utils.clip_grad_norm_([leaf for leaf, _, _ in own.leaves], own.config.clip_norm)
+            for group in own.optimizer.param_groups:
+                group["lr"] = group["peak"] * own.config.rate_at(step)
+            own.optimizer.step()
 
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these."""
@@ -814,13 +877,98 @@ class _Weights:
     def state(self, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint keeps of a member: its weights by their name, and the state of its optimizer."""
         weights = {name: parameter.detach()[member].clone() for name, parameter in self._named}
-        return weights, self._own[member].optimizer.state_dict()
+        return weights, self._optimizer_of(member)
+
+    def _optimizer_of(self, member: int) -> dict[str, Any]:
+        return self._own[member].optimizer.state_dict()
 
     @torch.no_grad()
     def restore(self, member: int, kept: Mapping[str, Any]) -> None:
         for name, parameter in self._named:
             parameter[member] = kept["network"][name]
-        self._own[member].optimizer.load_state_dict(kept["optimizer"])
+        self._restore_optimizer(member, kept["optimizer"])
+
+    def _restore_optimizer(self, member: int, kept: Mapping[str, Any]) -> None:
+        self._own[member].optimizer.load_state_dict(kept)
+
+
+class _Rows(_Weights):
+    """The same under an optimizer that moves every entry by itself: one serves the rows of all members.
+
+    It is given zeros to step from, at rate 1 and without decay, so that what it leaves there is minus the direction of
+    its step; each member's rates and decay multiply that. Members so cost no calls of their own, which on a GPU would
+    take longer than the networks.
+    """
+
+    def _make_optimizers(
+        self, rows: Tensor, configs: Sequence[TrainConfig], groups: Sequence[Sequence[_Group]]
+    ) -> None:
+        config = configs[0]
+        self._configs = list(configs)
+        self._steps = nn.Parameter(torch.zeros_like(rows))
+        whole = _Piece(_Group(1.0, 0.0, is_branch=True), self._steps, 0, [])
+        self._optimizer = _optimizer([whole], replace(config, learning_rate=1.0))
+        self._parts: list[tuple[slice, list[_Group]]] = []
+        """Columns that are of one group in every member, with these groups."""
+        alike = groupby(range(len(self._named)), key=lambda index: [of_member[index] for of_member in groups])
+        for of_members, several in alike:
+            indices = list(several)
+            self._parts.append((slice(self._ends[indices[0]], self._ends[indices[-1] + 1]), of_members))
+
+    def _place_leaves(self) -> None:
+        self._steps.data, self._steps.grad = torch.zeros_like(self.rows), self.gradients
+
+    @torch.no_grad()
+    def take_step(self, members: Sequence[int], step: int) -> None:
+        """Of all members: what a run that is over does meanwhile, nobody sees."""
+        clips = [math.inf if config.clip_norm is None else config.clip_norm for config in self._configs]
+        if min(clips) < math.inf:  # as torch.nn.utils.clip_grad_norm_ has it
+            factors = self.rows.new_tensor(clips) / (torch.linalg.vector_norm(self.gradients, dim=1) + 1e-6)
+            self.gradients.mul_(factors.clamp(max=1.0)[:, None])
+        rates = [config.learning_rate * config.rate_at(step) for config in self._configs]
+        adds_decay = self._configs[0].optimizer in _DECAYS_GRADIENT
+        for columns, groups in self._parts:
+            decays = [group.decay for group in groups]
+            if any(decays) and adds_decay:
+                self.gradients[:, columns].addcmul_(self.rows[:, columns], self._column(decays))
+            elif any(decays):
+                factors = [1 - rate * g.multiplier * g.decay for rate, g in zip(rates, groups, strict=True)]
+                self.rows[:, columns].mul_(self._column(factors))
+        self._optimizer.step()
+        for columns, groups in self._parts:
+            lengths = [rate * group.multiplier for rate, group in zip(rates, groups, strict=True)]
+            self.rows[:, columns].addcmul_(self._steps[:, columns], self._column(lengths))
+        self._steps.zero_()
+
+    def _column(self, numbers: Sequence[float]) -> Tensor:
+        return self.rows.new_tensor(numbers)[:, None]
+
+    def keep(self, kept: Sequence[int]) -> None:
+        self._configs = [self._configs[index] for index in kept]
+        self._parts = [(columns, [groups[index] for index in kept]) for columns, groups in self._parts]
+        state = self._optimizer.state[self._steps]
+        state |= {name: value[list(kept)] for name, value in state.items() if _is_of_rows(value)}
+        self._place(self.rows[list(kept)])
+
+    def _optimizer_of(self, member: int) -> dict[str, Any]:
+        state = self._optimizer.state[self._steps]
+        return {name: value[member].clone() if _is_of_rows(value) else value for name, value in state.items()}
+
+    def _restore_optimizer(self, member: int, kept: Mapping[str, Any]) -> None:
+        """Members of one stack are behind the same step: what is no row is the same of all."""
+        state = self._optimizer.state[self._steps]
+        for name, value in kept.items():
+            if not _is_of_rows(value, 1):
+                state[name] = value.to(self.rows.device) if self._configs[0].optimizer in _FUSED else value
+                continue
+            if name not in state:
+                state[name] = torch.zeros_like(self.rows)
+            state[name][member] = value.to(self.rows.device)
+
+
+def _is_of_rows(value: Any, num_dims: int = 2) -> bool:
+    """Whether what an optimizer keeps is of each entry; a count of steps is not."""
+    return isinstance(value, Tensor) and value.dim() == num_dims
 
 
 class _ShardedWeights(_Weights):
@@ -944,6 +1092,10 @@ def _each(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
     """The batch, each of its tensors changed."""
     decoder_inputs = None if batch.decoder_inputs is None else change(batch.decoder_inputs)
     return Batch(change(batch.inputs), decoder_inputs, change(batch.labels))
+
+
+def _tensors_of(batch: Batch) -> list[Tensor]:
+    return [x for x in (batch.inputs, batch.decoder_inputs, batch.labels) if x is not None]
 
 
 def _to(batch: Batch, device: torch.device) -> Batch:

@@ -1,6 +1,8 @@
 """The GPU lane (``make gpu``): the same numbers on a GPU as on the CPU. DEPTHLAW_TEST_DEVICE=cpu rehearses it."""
 
 import os
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import torch
 from depthlaw.sims import stats
 from depthlaw.sims.ensemble import Ensemble, Member
 from depthlaw.sims.model import ModelConfig, alternating
+from depthlaw.sims.training import train as training
 from depthlaw.sims.training.data import DataConfig
-from depthlaw.sims.training.train import TrainConfig, train
+from depthlaw.sims.training.train import TrainConfig, train, train_together
 from depthlaw.sims.update import Inputs, Task, draw_inputs, first_order, roles_of
 from tests.sims.training import Killed, killed_at
 
@@ -55,6 +58,21 @@ def test_training_there_ends_where_training_here_does(precision: str) -> None:
     there = [trained(DEVICE, seed, precision) for seed in range(4)]
     assert stats.agrees(here, there).is_agreed
     assert not stats.agrees(here, [loss + 1.0 for loss in there if loss is not None]).is_agreed
+
+
+def test_a_replayed_step_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a CUDA graph, and where runs that diverged are taken out of it."""
+    rates = [1e-3, 1e30, 3e-3, 1e30, 1e-2]
+    configs = [TrainConfig(**SETTINGS | {"learning_rate": rate}, seed=seed) for seed, rate in enumerate(rates)]
+    configs = [replace(config, patience=2) for config in configs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # where torch could not record it
+        replayed = train_together(configs, device=DEVICE)
+    monkeypatch.setattr(training, "_replay", lambda function, batch, expected: function)
+    for one, other in zip(replayed, train_together(configs, device=DEVICE), strict=True):
+        assert one.num_steps == other.num_steps
+        if other.outcome != "diverged":
+            torch.testing.assert_close(one.losses, other.losses, rtol=1e-3, atol=1e-3)
 
 
 def test_a_checkpoint_goes_on_there(tmp_path: Path) -> None:

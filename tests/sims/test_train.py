@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ from depthlaw.sims.model import BRANCH_ROLES, Transformer, alternating, decoder_
 from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from depthlaw.sims.training import train as training
 from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
-from depthlaw.sims.training.train import MOVED, SCHEDULES, Moves, TrainConfig, TrainResult, train, train_together
+from depthlaw.sims.training.train import (
+    MOVED,
+    SCHEDULES,
+    Moves,
+    TrainConfig,
+    TrainResult,
+    _Rows,
+    train,
+    train_together,
+)
 from tests.sims.training import BASE, MODEL, D, Plain, logits_of_first, moves, network_after, own_parallel, without_time
 
 EXACT = replace(BASE, precision="float64")
@@ -112,19 +121,36 @@ def rate(schedule: str, t: int, num_warmup: int, num_steps: int, start: float) -
 
 @pytest.mark.parametrize(("num_warmup", "start"), [(0, 0.0), (4, 0.25), (10, 0.0)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_step_has_the_rate_of_its_schedule(schedule: str, num_warmup: int, start: float) -> None:
+def test_each_step_has_the_rate_of_its_schedule(
+    schedule: str, num_warmup: int, start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under signSGD an entry moves by its rate. Of lamb, one optimizer for each run, the rates are its groups'."""
     rates: dict[str, Any] = {"schedule": schedule, "warmup_steps": num_warmup, "warmup_from": start}
-    config = replace(BASE, num_steps=10, evaluate_every=10, **rates)
-    used: list[set[float]] = []  # of each step of the optimizer, the rates of its groups
+    config = replace(BASE, num_steps=10, evaluate_every=10, precision="float64", **rates)
+    moved: list[set[float]] = []  # in each step
+    take_step = _Rows.take_step
+
+    def watched(weights: _Rows, members: Sequence[int], step: int) -> None:
+        before = weights.rows.clone()
+        take_step(weights, members, step)
+        lengths = (weights.rows - before).abs() / config.learning_rate
+        moved.append({round(length, 9) for length in lengths[lengths > 0].tolist()})
+
+    monkeypatch.setattr(_Rows, "take_step", watched)
+    train(replace(config, optimizer="signsgd"))
+    used: list[set[float]] = []
     handle = register_optimizer_step_pre_hook(
         lambda optimizer, *_: used.append({group["lr"] / config.learning_rate for group in optimizer.param_groups})
     )
     try:
-        train(config)
+        train(replace(config, optimizer="lamb"))
     finally:
         handle.remove()
     expected = [rate(schedule, t, num_warmup, 10, start) for t in range(10)]
-    assert [sorted(rates) for rates in used] == [[pytest.approx(0.5 * r), pytest.approx(r)] for r in expected]
+    for of_steps in (moved, used):
+        assert [sorted(lengths) for lengths in of_steps] == [
+            [pytest.approx(0.5 * r), pytest.approx(r)] for r in expected
+        ]
     if schedule in ("linear", "cosine") and num_warmup < 10:
         assert config.rate_at(10) == pytest.approx(0)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from depthlaw.network import trials
-from depthlaw.network.trials import SHAPES, Trial, execute, kind_of
+from depthlaw.network.trials import SHAPES, Change, Trial, execute, kind_of
 from depthlaw.paper_checks.papers.deepnet.runs import layers
 from depthlaw.recipes.catalogue import recipe
 from depthlaw.sims.ensemble import SHARE, Member
@@ -60,6 +60,7 @@ OTHER: dict[str, Any] = {
     "seed": 1,
     "num_heads": 4,
     "num_tokens": 7,
+    "change": Change(name="mine", from_layers=1, numbers=(("ffn.lr_multipliers.fc2", 0.5), ("ffn.branch_weight", 0.5))),
 }
 """Of each field another value; of those left out, one more."""
 
@@ -75,12 +76,14 @@ def test_every_field_decides(trial: Trial) -> None:
 def test_a_trial_has_a_name_and_a_name_its_trial(trial: Trial) -> None:
     named = trial.named()
     assert json.loads(json.dumps(named)) == named
-    assert set(named) == {one.name for one in fields(Trial)} - {"has_moves"} | {"numbers", "data"}
+    assert set(named) == {one.name for one in fields(Trial)} - {"has_moves", "change"} | {"numbers", "data"}
     assert named["data"] == load(trial.lower().data).digest
     assert Trial.of(named) == trial
     with_moves = replace(trial, has_moves=True)
     assert with_moves.named() == named | {"has_moves": True}  # a run from before there were any keeps its name
     assert Trial.of(with_moves.named()) == with_moves
+    changed = replace(trial, change=OTHER["change"])
+    assert Trial.of(json.loads(json.dumps(changed.named(), sort_keys=True))) == changed
     for wrong in ({**named, "width": 8}, {name: value for name, value in named.items() if name != "seed"}):
         with pytest.raises(ValueError, match=r"^a trial has no width$|^a trial without seed$"):
             Trial.of(wrong)
@@ -93,6 +96,26 @@ def test_the_decoder_has_as_many_layers_as_the_encoder_where_nothing_is_said(tmp
     assert Trial.of(left_out.named()) == left_out == said
     assert hash(left_out) == hash(Trial.of(said.named()))
     assert (left_out.num_sublayers, others.num_sublayers) == (10, 13)
+
+
+def test_a_change_is_what_stands_between_two_networks() -> None:
+    plain = Trial(scheme="gpt2", num_layers=6, d_model=8)
+    before, wanted = plain.lower().model, replace(plain, scheme="depth-mup").lower().model
+    change = Change.between("mine", 2, before, wanted, {"out": 0.123456, "norm_gain": 3.0})
+    by_key = dict(change.numbers)
+    rate = wanted.encoder[0].lr_multipliers["out"]
+    assert by_key["attention.lr_multipliers.out"] == float(f"{0.123456 * rate:.3g}")
+    changed = replace(plain, change=change).lower().model
+    for one, other in zip(changed.encoder, wanted.encoder, strict=True):
+        assert (one.branch_weight, one.residual_weight) == (other.branch_weight, other.residual_weight)
+        assert all(one.gains.get(role, 1.0) == other.gains.get(role, 1.0) for role in MATRICES[one.kind])
+    assert Change.between("none", 2, before, before, {}).numbers == ()
+
+
+@pytest.mark.parametrize("key_", ["ffn.branch_weight.fc2", "ffn.gains", "ffn.kind"])
+def test_a_change_of_what_there_is_not(key_: str) -> None:
+    with pytest.raises(ValueError, match=f"^a change has no {key_}$"):
+        Trial(scheme="pre-ln", change=Change(name="mine", from_layers=1, numbers=((key_, 1.0),))).lower()
 
 
 def network_of(config: TrainConfig, num_members: int = 1) -> Network:
