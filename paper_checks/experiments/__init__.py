@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from depthlaw.paper_checks.experiments.base import Experiment
 
-NAMES = ("stable-rates", "warmup", "thousand-layers", "best-rates", "after-start")
+NAMES = ("stable-rates", "warmup", "thousand-layers", "best-rates", "after-start", "transfer")
 
 
 @cache
 def experiment(name: str, scale: str = "small") -> Experiment:
     """By name. ValueError, in one line, for what there is not."""
-    from depthlaw.paper_checks.experiments import after_start, best_rates, stable_rates, thousand_layers, warmup
+    from depthlaw.paper_checks.experiments import (
+        after_start,
+        best_rates,
+        stable_rates,
+        thousand_layers,
+        transfer,
+        warmup,
+    )
     from depthlaw.paper_checks.experiments.scale import SCALES
 
-    modules = (stable_rates, warmup, thousand_layers, best_rates, after_start)
+    modules = (stable_rates, warmup, thousand_layers, best_rates, after_start, transfer)
     makers = {name: module.make for name, module in zip(NAMES, modules, strict=True)}
     if name not in makers:
         raise ValueError(f"unknown experiment {name!r} (allowed: {', '.join(NAMES)})")

@@ -99,6 +99,7 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "thousand-layers": tuple(DEEP_TRAINS.values()),
     "best-rates": (*FOLLOWS.values(), NEARER),
     "after-start": (),
+    "transfer": (),
 }
 
 

@@ -63,8 +63,8 @@ def test_training_there_ends_where_training_here_does(precision: str) -> None:
 def test_a_replayed_step_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a CUDA graph, and where runs that diverged are taken out of it."""
     rates = [1e-3, 1e30, 3e-3, 1e30, 1e-2]
-    configs = [TrainConfig(**SETTINGS | {"learning_rate": rate}, seed=seed) for seed, rate in enumerate(rates)]
-    configs = [replace(config, patience=2) for config in configs]
+    base = TrainConfig(**SETTINGS, patience=2)
+    configs = [replace(base, learning_rate=rate, seed=seed) for seed, rate in enumerate(rates)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # where torch could not record it
         replayed = train_together(configs, device=DEVICE)

@@ -1,0 +1,149 @@
+"""Does the advice pay? Tune a rate at 4 layers, go deeper with each remedy of ``advise``, and look at the loss.
+
+Five decoders under AdamW, on bytes, are trained at 4, 16 and 32 layers, each at eight learning rates, an octave apart,
+the same at every depth. The deeper ones are trained as they are, and with the remedies that ``advise`` prints for them from 4 layers on:
+plain numbers, kept in ``results/remedies.json``; ``python -m depthlaw.paper_checks.experiments.transfer`` writes them
+anew.
+
+The plan, written before the first run that is counted:
+
+- A run's loss is its held-out loss at the end, in nats; of a run that diverged the loss of guessing without the input,
+  which is what one has then.
+- The tuned rate: that of the least mean loss at 4 layers. The best rate of a remedy at a depth: that of its least mean
+  loss there. Of each seed both are chosen by the other seeds, so that no run is judged by the choice that it made.
+  Every number below is one of each seed, and its interval is Student's over the seeds.
+- What a remedy gains: the loss of the deeper model as it is less the loss with the remedy, both at the tuned rate. The
+  advice pays in a model if the interval of the gain of ``learning-rates``, the first answer of ``advise``, at the
+  largest depth lies above 0; it costs if the interval lies below 0.
+- What transfer costs with a remedy: its loss at the tuned rate less that at its own best rate. What the remedy costs:
+  its loss at its own best rate less that of the best of all remedies and rates there. A cost is none if its interval
+  lies below NONE nats, and it is one if the interval lies above it.
+- Which law moves the best rate of a model as it is: the slope of log2(best rate) on log2(N) over the three depths, as
+  ``best_rates`` has it, beside three predictions: minus the slope of the first step's update; minus that of the law
+  after the start that was nearest in ``after_start`` (aligned), at the tuned rate after a tenth of the steps; and no
+  move. The nearest is that of the least root mean square distance over the models, and it is better than another if the
+  interval of the difference, paired by seed, leaves out 0.
+- --scale small is 32 wide and 120 steps, wide twice as wide, and large, for a GPU, 64 wide and four times as long.
+  Warm-up over a tenth of the steps, then a cosine to 0. Grids do not move afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from depthlaw.network.trials import OF_RECIPE, Change, Trial
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Arm, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, SMALL, WIDE, Scale
+from depthlaw.system.files import write_atomically
+from depthlaw.system.places import RESULTS
+
+TUNED, DEEPER = 4, (16, 32)
+LAYERS = (TUNED, *DEEPER)
+NOTHING = "nothing"
+_BEFORE = (NOTHING, "learning-rate", "learning-rates", "depth-mup", "completep")
+_BEHIND = (NOTHING, "learning-rate", "learning-rates", "depth-mup", "su-adam")
+MODELS = {
+    f"{OF_RECIPE}gpt2": _BEFORE,
+    f"{OF_RECIPE}llama-2": _BEFORE,
+    "pre-ln": _BEFORE,
+    "post-ln": _BEHIND,
+    "deepnorm": _BEHIND,
+}
+"""The remedies of each: its norms stand before the branches, or behind the sums."""
+OPTIMIZER = "adamw"
+_HIGHEST = {f"{OF_RECIPE}gpt2": -6, f"{OF_RECIPE}llama-2": -5, "pre-ln": -4, "post-ln": -7, "deepnorm": -6}
+"""Powers of 2. In a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and 2^-9 for the
+first four: each grid has it in its upper half, since deeper models want lower rates where anything moves."""
+RATES = {model: tuple(2.0**power for power in range(highest - 7, highest + 1)) for model, highest in _HIGHEST.items()}
+WEIGHT_DECAY = 0.01
+NONE = 0.05
+"""Nats that a cost has to be above to be one."""
+_STEPS = 120
+_KEPT = RESULTS / "remedies.json"
+_LONG = replace(WIDE, name="large", more=4)
+
+
+def arm_name(model: str, num_layers: int, remedy: str, rate: float) -> str:
+    return f"{model} {num_layers} {remedy} at 2^{math.log2(rate):g}"
+
+
+def of_depth(model: str, num_layers: int) -> tuple[str, ...]:
+    """The remedies that are trained there; the tuned model has none."""
+    return MODELS[model] if num_layers > TUNED else (NOTHING,)
+
+
+def make(scale: Scale) -> Experiment:
+    scale = scale if scale in (SMALL, WIDE) else _LONG
+    shared = scale.shared(_STEPS, warmup=0.1)
+    shared |= {"optimizer": OPTIMIZER, "weight_decay": WEIGHT_DECAY, "schedule": "cosine"}
+    shared |= {"evaluate_every": shared["num_steps"]}
+    arms = []
+    for model in MODELS:
+        for layers in LAYERS:
+            for remedy in of_depth(model, layers):
+                change = None if remedy == NOTHING else kept()[scale.d_model, model, layers, remedy]
+                trial = Trial(scheme=model, num_layers=layers, change=change, **shared)
+                arms += [
+                    Arm(name=arm_name(model, layers, remedy, rate), trial=replace(trial, learning_rate=rate))
+                    for rate in RATES[model]
+                ]
+    return Experiment(
+        name="transfer",
+        question="Does a learning rate that was tuned at 4 layers do at 32, with each remedy of advise?",
+        claims=(),
+        arms=tuple(arms),
+        pilot=(),
+        plan=_plan,
+    )
+
+
+def _plan(_: Book) -> Plan:
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, as many as a GPU trains in ten minutes at the large scale.")
+
+
+# ---------------------------------------------------------------- the remedies in numbers
+
+
+@cache
+def kept() -> dict[tuple[int, str, int, str], Change]:
+    """By width, model, layers and name. FileNotFoundError where they were never written."""
+    rows = json.loads(_KEPT.read_text(encoding="utf-8"))
+    return {
+        (row["d_model"], row["model"], row["layers"], row["name"]): Change(
+            name=row["name"], from_layers=row["from_layers"], numbers=tuple(row["numbers"].items())
+        )
+        for row in rows
+    }
+
+
+def derived(d_model: int, model: str, num_layers: int) -> Iterator[Change]:
+    """The remedies as ``advise`` gives them now."""
+    from depthlaw.advice.advice import advise
+
+    whose = {"recipe": model.removeprefix(OF_RECIPE)} if model.startswith(OF_RECIPE) else {"scheme": model}
+    shape: dict[str, Any] = {"d_model": d_model, "num_heads": d_model // HEAD_SIZE}
+    advice = advise(optimizer=OPTIMIZER, from_layers=TUNED, layers=num_layers, **whose, **shape)
+    for name in MODELS[model][1:]:
+        remedy = advice.named(name)
+        yield Change.between(name, TUNED, advice.deep.config(OPTIMIZER), remedy.config, remedy.own_rates)
+
+
+def write() -> None:
+    rows = [
+        {"d_model": width, "model": model, "layers": layers, "name": change.name, "from_layers": change.from_layers}
+        | {"numbers": dict(change.numbers)}
+        for width in (SMALL.d_model, WIDE.d_model)
+        for model in MODELS
+        for layers in DEEPER
+        for change in derived(width, model, layers)
+    ]
+    write_atomically(_KEPT, "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+if __name__ == "__main__":
+    write()
