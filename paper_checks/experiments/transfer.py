@@ -1,9 +1,9 @@
 """Does the advice pay? Tune a rate at 4 layers, go deeper with each remedy of ``advise``, and look at the loss.
 
 Five decoders under AdamW, on bytes, are trained at 4, 16 and 32 layers, each at eight learning rates, an octave apart,
-the same at every depth. The deeper ones are trained as they are, and with the remedies that ``advise`` prints for them from 4 layers on:
-plain numbers, kept in ``results/remedies.json``; ``python -m depthlaw.paper_checks.experiments.transfer`` writes them
-anew.
+the same at every depth. The deeper ones are trained as they are, and with the remedies that ``advise`` prints for them
+from 4 layers on: plain numbers, kept in ``results/remedies.json``; ``python -m
+depthlaw.paper_checks.experiments.transfer`` writes them anew.
 
 The plan, written before the first run that is counted:
 
@@ -18,12 +18,13 @@ The plan, written before the first run that is counted:
 - What transfer costs with a remedy: its loss at the tuned rate less that at its own best rate. What the remedy costs:
   its loss at its own best rate less that of the best of all remedies and rates there. A cost is none if its interval
   lies below NONE nats, and it is one if the interval lies above it.
-- Which law moves the best rate of a model as it is: the slope of log2(best rate) on log2(N) over the three depths, as
+- Which law moves the best rate of a model as it is: the slope of log2(best rate) on log2(N) over the depths, as
   ``best_rates`` has it, beside three predictions: minus the slope of the first step's update; minus that of the law
   after the start that was nearest in ``after_start`` (aligned), at the tuned rate after a tenth of the steps; and no
   move. The nearest is that of the least root mean square distance over the models, and it is better than another if the
   interval of the difference, paired by seed, leaves out 0.
-- --scale small is 32 wide and 120 steps, wide twice as wide, and large, for a GPU, 64 wide and four times as long.
+- --scale small is 32 wide and 120 steps, and has 4 and 32 layers; wide is twice as wide, and large, for a GPU, 64 wide
+  and four times as long.
   Warm-up over a tenth of the steps, then a cosine to 0. Grids do not move afterwards.
 """
 
@@ -43,7 +44,6 @@ from depthlaw.system.files import write_atomically
 from depthlaw.system.places import RESULTS
 
 TUNED, DEEPER = 4, (16, 32)
-LAYERS = (TUNED, *DEEPER)
 NOTHING = "nothing"
 _BEFORE = (NOTHING, "learning-rate", "learning-rates", "depth-mup", "completep")
 _BEHIND = (NOTHING, "learning-rate", "learning-rates", "depth-mup", "su-adam")
@@ -77,6 +77,10 @@ def of_depth(model: str, num_layers: int) -> tuple[str, ...]:
     return MODELS[model] if num_layers > TUNED else (NOTHING,)
 
 
+def depths(scale: Scale) -> tuple[int, ...]:
+    return TUNED, *(DEEPER[-1:] if scale == SMALL else DEEPER)
+
+
 def make(scale: Scale) -> Experiment:
     scale = scale if scale in (SMALL, WIDE) else _LONG
     shared = scale.shared(_STEPS, warmup=0.1)
@@ -84,7 +88,7 @@ def make(scale: Scale) -> Experiment:
     shared |= {"evaluate_every": shared["num_steps"]}
     arms = []
     for model in MODELS:
-        for layers in LAYERS:
+        for layers in depths(scale):
             for remedy in of_depth(model, layers):
                 change = None if remedy == NOTHING else kept()[scale.d_model, model, layers, remedy]
                 trial = Trial(scheme=model, num_layers=layers, change=change, **shared)
@@ -103,7 +107,7 @@ def make(scale: Scale) -> Experiment:
 
 
 def _plan(_: Book) -> Plan:
-    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, as many as a GPU trains in ten minutes at the large scale.")
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, three hours of one core at the small scale.")
 
 
 # ---------------------------------------------------------------- the remedies in numbers

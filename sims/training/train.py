@@ -889,7 +889,7 @@ class _Weights:
         self._restore_optimizer(member, kept["optimizer"])
 
     def _restore_optimizer(self, member: int, kept: Mapping[str, Any]) -> None:
-        self._own[member].optimizer.load_state_dict(kept)
+        self._own[member].optimizer.load_state_dict(dict(kept))
 
 
 class _Rows(_Weights):
