@@ -119,8 +119,8 @@ def _record(name: str, scale: str) -> Path:
 
 def _answer(experiment: Experiment, scale: str, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
     from depthlaw.paper_checks.claims.claim import Check, Route, perform
-    from depthlaw.paper_checks.routes.questions import questions
-    from depthlaw.paper_checks.routes.training import ANSWERS
+    from depthlaw.paper_checks.routes.training.arms import ANSWERS
+    from depthlaw.paper_checks.routes.training.questions import questions
 
     def answered(statement: Any) -> dict[str, Any]:
         check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book))

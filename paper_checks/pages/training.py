@@ -53,10 +53,18 @@ from depthlaw.paper_checks.pages.training_runs import (
     trial_of,
 )
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.best_rates import Found, factor, growing, in_words, is_flat, predicted, transfer
-from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair
-from depthlaw.paper_checks.routes.questions import FOLLOWS, NEARER, SMALLER, questions
-from depthlaw.paper_checks.routes.training import ANSWERS, Answered, half_learnt, in_octaves
+from depthlaw.paper_checks.routes.training.arms import ANSWERS, Answered, half_learnt, in_octaves
+from depthlaw.paper_checks.routes.training.best_rates import (
+    Found,
+    factor,
+    growing,
+    in_words,
+    is_flat,
+    predicted,
+    transfer,
+)
+from depthlaw.paper_checks.routes.training.questions import FOLLOWS, NEARER, SMALLER, questions
+from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case, Pair
 from depthlaw.paper_checks.verify.document import say
 from depthlaw.sims.stats import LEVEL, Estimate
 from depthlaw.sims.training.outcomes import Edge, share

@@ -14,10 +14,10 @@ from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Exper
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.experiments.stable_rates import LAYERS
-from depthlaw.paper_checks.routes.best_rates import Found
-from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair, cases
-from depthlaw.paper_checks.routes.questions import SMALLER
-from depthlaw.paper_checks.routes.training import arm
+from depthlaw.paper_checks.routes.training.arms import arm
+from depthlaw.paper_checks.routes.training.best_rates import Found
+from depthlaw.paper_checks.routes.training.questions import SMALLER
+from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case, Pair, cases
 from depthlaw.sims.stats import Estimate, estimate
 from depthlaw.sims.training.outcomes import Correlation, Edge, edge, rank_correlation, rank_correlation_over_seeds
 from depthlaw.sims.training.store import About, read

@@ -24,7 +24,7 @@ from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report.rendered import Picture, pictures
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.kernel import InTransformer, law
-from depthlaw.paper_checks.routes.update_bounds import LETTERS, Inequality
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import LETTERS, Inequality
 from depthlaw.sims.records import record
 from depthlaw.system.places import RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate

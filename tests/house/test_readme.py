@@ -18,7 +18,7 @@ from depthlaw.paper_checks.claims.claim import Claim, Verdict
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.pages import after_start, training
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.best_rates import Found, is_flat, judged
+from depthlaw.paper_checks.routes.training.best_rates import Found, is_flat, judged
 from depthlaw.theory.optimizers import OPTIMIZERS
 from depthlaw.theory.schemes import SCHEMES
 from tests import once

@@ -28,7 +28,7 @@ from depthlaw.paper_checks.experiments.best_rates import (
 )
 from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.routes.checks import Answers
-from depthlaw.paper_checks.routes.training import Answered
+from depthlaw.paper_checks.routes.training.arms import Answered
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.planning import seeds_for_difference
 from depthlaw.sims.training.train import TrainResult
@@ -204,7 +204,7 @@ def transfer(scheme: str, founds: Mapping[str, Found], num_layers: int, guess: f
 def loss_at(curve: Mapping[float, float], rate: float) -> float | None:
     """The loss at a rate between those of a curve, in a straight line over log2(rate); None beyond them.
 
-    >>> from depthlaw.paper_checks.routes.best_rates import loss_at
+    >>> from depthlaw.paper_checks.routes.training.best_rates import loss_at
     >>> loss_at({1.0: 3.0, 4.0: 1.0}, 2.0), loss_at({1.0: 3.0, 4.0: 1.0}, 5.0)
     (2.0, None)
     """

@@ -10,7 +10,15 @@ from itertools import combinations
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
 from depthlaw.paper_checks.routes.checks import Answers
-from depthlaw.paper_checks.routes.training import Answered, arm, edges, ends, half_learnt, in_octaves, is_first_larger
+from depthlaw.paper_checks.routes.training.arms import (
+    Answered,
+    arm,
+    edges,
+    ends,
+    half_learnt,
+    in_octaves,
+    is_first_larger,
+)
 from depthlaw.sims.stats import LEVEL
 from depthlaw.sims.training import outcomes
 from depthlaw.sims.training.outcomes import MIN_EDGES, Edge, EdgeComparison
