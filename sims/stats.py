@@ -356,6 +356,14 @@ def errors_off(ratio: Estimate) -> float:
     return (ratio.mean - 1) / ratio.standard_error if ratio.standard_error else 0.0
 
 
+def chance_of(ratio: Estimate, errors: float) -> float:
+    """How often chance alone puts a ratio whose true value is 1 as many standard errors from 1, on either side.
+
+    0 where nobody knows its error.
+    """
+    return 2 * float(stdtr(ratio.num - 1, -abs(errors))) if ratio.num > 1 else 0.0
+
+
 def holds(estimate: Estimate, value: float = 1.0) -> bool:
     """Whether the interval does; none does where its error is not known."""
     return estimate.low is not None and estimate.high is not None and estimate.low <= value <= estimate.high

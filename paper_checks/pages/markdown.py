@@ -44,8 +44,8 @@ def environment(templates: Path, *, autoescape: bool) -> Environment:
 def _pages() -> Environment:
     """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
     env = environment(TEMPLATES, autoescape=False)
-    env.filters.update(to=format, plain=plain, code=code)
-    env.globals.update(table=table)
+    env.filters.update(to=format, plain=plain, code=code, interval=interval, dash=dash)
+    env.globals.update(table=table, row=row)
     return env
 
 
@@ -61,9 +61,19 @@ def code(cell: str) -> str:
     return cell if cell == THE_FORMULA else f"`{cell}`".replace("|", r"\|")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> str:
+    """A table, or only its head, beneath which a template writes each ``row``."""
+    return "".join(map(row, [heads, ["---"] * len(heads), *rows]))
+
+
+def row(cells: Iterable[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def dash(value: float | None, spec: str = "", nothing: str = "-") -> str:
+    """A number in Python's format, or a dash where there is none."""
+    return nothing if value is None else format(value, spec)
 
 
 def interval(estimate: Estimate | None, digits: int = 3) -> str:
