@@ -125,7 +125,7 @@ right.set_yscale("log")
 plt.show()
 
 # %%
-from depthlaw.paper_checks.pages.training import within
+from depthlaw.paper_checks.pages.markdown import within
 from depthlaw.paper_checks.pages.training_runs import leaves
 
 for scheme, run in pair.items():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -44,7 +45,8 @@ def environment(templates: Path, *, autoescape: bool) -> Environment:
 def _pages() -> Environment:
     """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
     env = environment(TEMPLATES, autoescape=False)
-    env.filters.update(to=format, plain=plain, code=code, interval=interval, dash=dash)
+    env.filters.update(to=format, plain=plain, code=code, interval=interval, bracket=bracket, dash=dash)
+    env.filters.update(number=number, within=within, mean=fmean)
     env.globals.update(table=table, row=row)
     return env
 
@@ -85,6 +87,17 @@ def bracket(value: float, low: float | None, high: float | None, digits: int = 2
     if low is None or high is None:
         return f"{value:z.{digits}f}"
     return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+
+
+def number(value: float, digits: int) -> str:
+    """So many digits, without an exponent."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
+def within(estimate: Estimate, digits: int) -> str:
+    """The mean, and half the length of its interval."""
+    half = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.2g}"
+    return f"{estimate.mean:.{digits}g}{half}"
 
 
 def span(numbers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Exper
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.experiments.stable_rates import LAYERS
-from depthlaw.paper_checks.routes.training.arms import arm
+from depthlaw.paper_checks.routes.training.arms import ANSWERS, Answered, arm
 from depthlaw.paper_checks.routes.training.best_rates import Found
 from depthlaw.paper_checks.routes.training.questions import SMALLER
 from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case, Pair, cases
@@ -47,6 +47,17 @@ class Runs:
         """The largest rate of each seed at which it trains."""
         by_seed = [{rate: result.has_trained for rate, result in self.tried[seed].items()} for seed in self.seeds]
         return [edge(self.arm.grid, has_trained) for has_trained in by_seed]
+
+    @property
+    def num_trained(self) -> int:
+        """Seeds that trained, of an arm without a grid."""
+        return sum(result.has_trained for result in self.results)
+
+    @property
+    def num_trained_of_tried(self) -> tuple[int, int]:
+        """Runs of all rates that trained, and how many there are."""
+        trained = [result.has_trained for by_rate in self.tried.values() for result in by_rate.values()]
+        return sum(trained), len(trained)
 
     @property
     def updates(self) -> list[float]:
@@ -156,6 +167,13 @@ def held_out(results: Sequence[TrainResult]) -> tuple[Estimate | None, int]:
     """At the end, of those that did not diverge; and how many did."""
     values = [result.held_out for result in results if result.outcome != "diverged"]
     return (estimate(values) if values else None), len(results) - len(values)
+
+
+def answer(statement: Answered, record: Record) -> str | None:
+    """Yes, no or open; None where the record lacks what it needs."""
+    with suppress(LookupError, ValueError):
+        return ANSWERS[statement.evidence(record.book).verdict]
+    return None
 
 
 def founds_of(record: Record) -> list[Found]:

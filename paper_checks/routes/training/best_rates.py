@@ -14,6 +14,7 @@ from functools import cache
 from itertools import pairwise
 from statistics import fmean, stdev
 
+from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from depthlaw.paper_checks.experiments.best_rates import (
@@ -78,6 +79,11 @@ class Found:
             {n: [_update(of_seed) for of_seed in runs[n]] for n in LAYERS},
             {n: {rate: [losses[rate] for losses in held_out[n]] for rate in GRIDS[scheme]} for n in LAYERS},
         )
+
+    @property
+    def name(self) -> str:
+        """The scheme or recipe."""
+        return self.scheme.removeprefix(OF_RECIPE)
 
     @property
     def slopes(self) -> list[float | None]:
