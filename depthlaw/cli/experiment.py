@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli.shared import options
@@ -259,7 +260,7 @@ def _cells(arm: Mapping[str, Any]) -> list[str]:
     if num_none := arm.get("largest_rates", []).count(None):
         came_of.append(f"none at {num_none} seeds")
     if losses := [loss for loss in arm.get("held_out", ()) if loss is not None]:
-        came_of.append(f"held-out loss {sum(losses) / len(losses):.3f}")
+        came_of.append(f"held-out loss {fmean(losses):.3f}")
     if arm["num_under_way"]:
         came_of.append(f"{number_of(arm['num_under_way'], 'run')}, not finished")
     trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"

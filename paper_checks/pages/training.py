@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from statistics import fmean
 from typing import Any
 
 from depthlaw.network.trials import SHAPES, Trial
@@ -195,7 +196,7 @@ def _update(values: Sequence[float]) -> list[float]:
     """Mean, least and largest of U, which is skewed; the first alone of one seed, nothing where one is not known."""
     if not values or not all(map(math.isfinite, values)):
         return []
-    return [sum(values) / len(values)] + [min(values), max(values)] * (len(values) > 1)
+    return [fmean(values)] + [min(values), max(values)] * (len(values) > 1)
 
 
 def _forecast(trial: Trial) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
@@ -124,7 +125,7 @@ def trial_of(case: Case) -> Trial:
 
 
 def mean_update(case: Case) -> float:
-    return sum(case.updates) / len(case.updates)
+    return fmean(case.updates)
 
 
 def correlation(several: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
@@ -132,7 +133,7 @@ def correlation(several: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
     x = [mean_update(case) for case in several]
     y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in several]
     try:
-        return rank_correlation(x, [sum(row) / len(row) for row in y]), rank_correlation_over_seeds(x, y)
+        return rank_correlation(x, list(map(fmean, y))), rank_correlation_over_seeds(x, y)
     except ValueError:  # fewer than two cases, all alike, or not the same seeds
         return None
 

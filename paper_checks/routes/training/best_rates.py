@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from statistics import fmean, stdev
+
+import numpy as np
 
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments import experiment
@@ -214,12 +215,10 @@ def loss_at(curve: Mapping[float, float], rate: float) -> float | None:
     >>> loss_at({1.0: 3.0, 4.0: 1.0}, 2.0), loss_at({1.0: 3.0, 4.0: 1.0}, 5.0)
     (2.0, None)
     """
-    places = sorted((math.log2(one), loss) for one, loss in curve.items())
-    x = math.log2(rate)
-    for (first, loss), (last, next_loss) in pairwise(places):
-        if first <= x <= last:
-            return loss + (next_loss - loss) * (x - first) / (last - first)
-    return None
+    rates = sorted(curve)
+    if not rates[0] <= rate <= rates[-1]:
+        return None
+    return float(np.interp(math.log2(rate), np.log2(rates), [curve[one] for one in rates]))
 
 
 def _update(runs: dict[float, TrainResult]) -> float:
