@@ -166,7 +166,7 @@ plt.show()
 
 # %%
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.printed_tables import side_by_side
+from depthlaw.paper_checks.routes.tables.derived import side_by_side
 
 tables = {one.id: {"id": one.id, "rows": one.rows} for one in (dl.su_optimizers(), dl.su_prenorm())}
 printers = [claim for claim in claims().values() if any(cell.table in tables for cell in claim.cells)]

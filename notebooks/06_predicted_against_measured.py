@@ -57,8 +57,8 @@ COLORS = dict(zip(OPTIMIZERS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
 
 # %%
 from depthlaw.network.measuring import Kept
-from depthlaw.paper_checks.experiments.kernel_laws import measured
-from depthlaw.paper_checks.pages.transformers import SHOWN_ROLES, holds
+from depthlaw.paper_checks.experiments.kernel_laws import SHOWN_ROLES, measured
+from depthlaw.sims.stats import holds
 
 one = dl.Network(
     scheme=dl.scheme("deepnorm"), arch="encoder", num_sublayers=pick(8, fast=4), d_model=pick(128, fast=32),
@@ -97,8 +97,8 @@ say(
 # %%
 from dataclasses import replace
 
+from depthlaw.paper_checks.experiments.compared import LAYERS, WIDE, cells
 from depthlaw.paper_checks.experiments.sweeps import SWEEPS
-from depthlaw.paper_checks.pages.transformers import LAYERS, WIDE, cells
 from depthlaw.sims.records import record
 from depthlaw.system.places import RECORDS
 
@@ -140,7 +140,7 @@ figure.suptitle(f"Real Transformers, width {WIDE}: no fitted constant; bars are 
 plt.show()
 
 # %%
-from depthlaw.paper_checks.pages.transformers import errors_off
+from depthlaw.sims.stats import errors_off
 
 ratios = [cell.estimates["update"] for cell in moving]
 say(
@@ -181,7 +181,7 @@ from statistics import median
 
 from scipy.stats import t as student
 
-from depthlaw.paper_checks.pages.transformers import share
+from depthlaw.paper_checks.experiments.kernel_laws import share
 
 
 def deviations(role_names):
@@ -241,9 +241,9 @@ say(
 # see, is smaller for it.
 
 # %%
+from depthlaw.paper_checks.experiments.compared import NARROW
 from depthlaw.paper_checks.experiments.sweeps import HEAD_SIZE
 from depthlaw.paper_checks.pages.drawing import STYLES
-from depthlaw.paper_checks.pages.transformers import NARROW
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
 for shift, name in enumerate(("post-ln", "pre-ln", "sub-ln-gamma", "deepnorm")):
@@ -275,8 +275,8 @@ name_curves(right)
 plt.show()
 
 # %%
+from depthlaw.paper_checks.experiments.compared import width_fit
 from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES
-from depthlaw.paper_checks.pages.transformers import width_fit
 
 fits = {}
 for name, optimizer in ((n, o) for n in KEPT_SCHEMES for o in OPTIMIZERS):
@@ -308,8 +308,7 @@ say(
 # factor that is zero.
 
 # %%
-from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS
-from depthlaw.paper_checks.pages.transformers import last_exponent, laws
+from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, last_exponent, laws
 
 law = laws()
 grid = np.array([[last_exponent(law[name, o]) for o in OPTIMIZERS] for name in KEPT_SCHEMES], dtype=float)
@@ -353,7 +352,7 @@ plt.show()
 
 
 # %%
-from depthlaw.paper_checks.pages.transformers import FLAT, growing
+from depthlaw.paper_checks.experiments.kernel_laws import FLAT, growing
 
 
 def flat(optimizer):
@@ -416,7 +415,7 @@ axes.set_title("DeepNorm under SGD: single roles by depth")
 plt.show()
 
 # %%
-from depthlaw.paper_checks.pages.transformers import overtakes
+from depthlaw.paper_checks.experiments.kernel_laws import overtakes
 
 rows = []
 for name, optimizer in (("deepnorm", "sgd"), ("deepnorm", "lamb"), ("su-adam", "adam"), ("su-lamb", "lamb")):

@@ -125,7 +125,7 @@ right.set_yscale("log")
 plt.show()
 
 # %%
-from depthlaw.paper_checks.pages.training import within
+from depthlaw.paper_checks.pages.markdown import within
 from depthlaw.paper_checks.pages.training_runs import leaves
 
 for scheme, run in pair.items():
@@ -169,7 +169,7 @@ show(replace(rates_picture, panels=[panel], height=4.2))
 
 # %%
 from depthlaw.paper_checks.experiments.stable_rates import MIDDLE
-from depthlaw.paper_checks.routes import questions
+from depthlaw.paper_checks.routes.training import questions
 
 
 def answers(statements, book):
@@ -216,7 +216,7 @@ show(replace(predicts, panels=[first], columns=1, height=4.2))
 # %%
 from depthlaw.paper_checks.pages.markdown import bracket
 from depthlaw.paper_checks.pages.training_runs import cases_by_depth, correlation, count, judged_pairs
-from depthlaw.paper_checks.routes.forecast import LOOKS
+from depthlaw.paper_checks.routes.training.stable_rates import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])
 ranks = {num: correlation(found) for num, found in by_depth.items()}
@@ -241,7 +241,7 @@ together, so that by chance not even one contradiction is to be expected.
 
 # %%
 from depthlaw.paper_checks.pages.training_runs import mean_update, trial_of
-from depthlaw.paper_checks.routes.training import in_octaves
+from depthlaw.paper_checks.routes.training.arms import in_octaves
 
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
 clear = sorted((pair for pair in pairs if pair.agrees is False), key=lambda pair: pair.rates.octaves.high or 0.0)
@@ -282,7 +282,7 @@ for name in ("S3-49", "S3-04"):
 
 # %%
 from depthlaw.paper_checks.experiments.warmup import DEPTHS, EDGE, SAME_SUM, warmed
-from depthlaw.paper_checks.routes.training import in_share
+from depthlaw.paper_checks.routes.training.arms import in_share
 from depthlaw.sims.training.outcomes import share
 
 warm = records["warmup"]

@@ -162,7 +162,7 @@ from fractions import Fraction
 
 from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.algebra import value_at
-from depthlaw.paper_checks.routes.update_bounds import LETTERS
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import LETTERS
 
 formula(PRE_BOUND, r"\Delta F_{\text{pre}}", r"\;\le\; \eta d\;\cdot")
 growing = [Fraction(3) ** k for k in range(4)]
@@ -340,7 +340,7 @@ by_parts("DN-10")
 
 # %%
 from depthlaw.paper_checks.pages.training_runs import Record, count, judged_pairs
-from depthlaw.paper_checks.routes.forecast import LOOKS
+from depthlaw.paper_checks.routes.training.stable_rates import LOOKS
 
 quote("S3-49")
 record = Record.read("stable-rates")

@@ -293,9 +293,16 @@ def agrees(first: Sequence[float | None], second: Sequence[float | None], level:
     elif error == 0:
         p_value = 0.0
     else:
-        degrees = _degrees([side.standard_error or 0.0 for side in sides], sides)
-        p_value = 2 * float(stdtr(degrees, -abs(between.mean) / error))
+        p_value = welch_p_value(*sides)
     return Agreement(p_value > 1 - level, p_value, between, has_logs)
+
+
+def welch_p_value(first: Estimate, second: Estimate) -> float:
+    """Of no difference between the means of independent seeds, by Welch's t test. Both have a standard error."""
+    from scipy import stats as tests  # a third of a second, which most of those who import this need not wait
+
+    sides = [(side.mean, (side.standard_error or 0.0) * math.sqrt(side.num), side.num) for side in (first, second)]
+    return float(tests.ttest_ind_from_stats(*sides[0], *sides[1], equal_var=False).pvalue)
 
 
 # ---------------------------------------------------------------- sums of estimates
@@ -354,6 +361,14 @@ def _shifted(part: Estimate, by: float) -> Estimate:
 def errors_off(ratio: Estimate) -> float:
     """How many standard errors a ratio is from 1; 0 where nobody knows its error."""
     return (ratio.mean - 1) / ratio.standard_error if ratio.standard_error else 0.0
+
+
+def chance_of(mean: Estimate, errors: float) -> float:
+    """How often chance alone puts a mean over seeds so many standard errors from its true value, on either side.
+
+    0 where nobody knows its error.
+    """
+    return 2 * float(stdtr(mean.num - 1, -abs(errors))) if mean.num > 1 else 0.0
 
 
 def holds(estimate: Estimate, value: float = 1.0) -> bool:

@@ -74,7 +74,7 @@ def whole() -> dict[str, Any]:
 
 def _document() -> dict[str, Any]:
     from depthlaw.paper_checks.papers.registry import claims
-    from depthlaw.paper_checks.routes.printed_tables import side_by_side
+    from depthlaw.paper_checks.routes.tables.derived import side_by_side
     from depthlaw.paper_checks.verify import document as engine
     from depthlaw.paper_checks.verify.concord import agreements
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network, NoTheoryError, sublayers_of
@@ -131,7 +132,7 @@ def _smooth(numbers: ModelConfig, audit: Audit, depth: Depth) -> ModelConfig:
 def mean_ratio(first: Sequence[float], last: Sequence[float]) -> float:
     """Of the first over the last, place by place; 1 where it is so to rounding, or where there is a 0."""
     logs = [math.log(a / b) for a, b in zip(first, last, strict=False) if a > 0 and b > 0]
-    ratio = math.exp(sum(logs) / len(logs)) if logs else 1.0
+    ratio = math.exp(fmean(logs)) if logs else 1.0
     return ratio if abs(ratio - 1) > _ONE else 1.0
 
 

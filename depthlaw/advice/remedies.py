@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.laws import (
@@ -353,7 +354,7 @@ def _number(config: ModelConfig, role: str) -> int:
 def _mean(config: ModelConfig, sublayers: Sequence[SublayerConfig], role: str, of: str) -> float:
     """of: "gains" or "lr_multipliers", which are 1 where a sublayer says nothing."""
     numbers = [getattr(sublayer, of).get(role, 1.0) for sublayer in _with_role(config, sublayers, role)]
-    return sum(numbers) / len(numbers) if numbers else 1.0
+    return fmean(numbers) if numbers else 1.0
 
 
 def _moves(factor: float) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -301,7 +302,7 @@ def missed_by(depths: Sequence[Depth], rows: Sequence[Mapping[str, float]]) -> M
         scatter = math.sqrt(sum(float(np.var(own)) * len(own) for own in off if own) / num_free)
         width = float(student_t.isf(_MISS / len(roles) / 4, num_free)) * scatter
         every = [value for own in off for value in own]
-        of_last, of_all = (abs(sum(own) / len(own)) - width / math.sqrt(len(own)) for own in (off[-1], every))
+        of_last, of_all = (abs(fmean(own)) - width / math.sqrt(len(own)) for own in (off[-1], every))
         mean = estimate([own[role] for own in last.updates]).mean
         if of_last > share or (of_all > share and abs(math.log(mean / rows[-1][role])) > share):
             missed[role] = mean, rows[-1][role]
@@ -364,7 +365,7 @@ def with_effect(
     )
     first, last = ([update[role] for update in depth.updates if role in update] for depth in (depths[0], depths[-1]))
     if first and last and len(depths) > 1 and sum(first) > 0:
-        effect = replace(effect, measured=(sum(last) / len(last)) / (sum(first) / len(first)))
+        effect = replace(effect, measured=fmean(last) / fmean(first))
     if fault.kind in NOT_INDEPENDENT:
         if effect.measured is not None and rows and rows[0].get(role):
             effect = replace(effect, independent=rows[-1][role] / rows[0][role])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_high
 
 import numpy as np
 from scipy.stats import chi2, kurtosis
@@ -184,7 +185,7 @@ def of_one_shape(points: Sequence[Point]) -> list[Point]:
     bases = sorted({point.bases for point in points})
     if len(bases) < 2 or not all(point.std > 0 and point.asked > 0 for point in points):
         return list(points)
-    middle = bases[len(bases) // 2]
+    middle = median_high(bases)
     tried = [list(points)]
     for number in range(len(middle)):
         ratios = [point.bases[number] / middle[number] for point in points]
@@ -208,8 +209,7 @@ def by_number(points: Iterable[Point]) -> dict[int, list[Point]]:
 
 def middle_ratio(points: Sequence[Point]) -> float:
     """The median of what is there over what is asked for."""
-    ratios = sorted(point.std / point.asked for point in points)
-    return ratios[len(ratios) // 2]
+    return median_high(point.std / point.asked for point in points)
 
 
 def odd_points(points: Sequence[Point], *, is_few: bool) -> list[Point]:

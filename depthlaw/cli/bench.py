@@ -13,16 +13,13 @@ from depthlaw.cli.shared.output import counted, print_json
 from depthlaw.system.files import as_text, document, read_all, write_atomically
 from depthlaw.system.page import Page, grid
 
-EXAMPLES = ("bench --quick", "bench --quick --json", "bench --plot speed.svg --record mine.json")
+EXAMPLES = ("bench --quick", "bench --quick --json", "bench --record mine.json")
 
 
 def run(
     quick: bool = option("Only the smallest networks, in three rounds, and no commands."),
     rounds: int = option("How often each pair is timed, in turn.", 7, least=1, most=1000),
     device: str = options.DEVICE,
-    plot: Path | None = option(
-        "Draw the ratios against depth to a .png, .svg or .pdf file.", None, suffixes=options.FIGURES
-    ),
     record: Path | None = option("Also write the answer to this file, which says on what machine it was made.", None),
     as_json: bool = options.JSON,
 ) -> None:
@@ -61,17 +58,11 @@ def run(
     answer = document(rows=compared, growth=grown, commands=cost, machine=machine, versions=bench.versions())
     if record is not None:
         write_atomically(record, as_text(answer))
-    if plot is not None:
-        from depthlaw.paper_checks.pages.bench import drawing
-        from depthlaw.paper_checks.pages.drawing import save
-
-        save(drawing(answer), plot)
     if as_json:
         print_json(answer)
         return
     page = Page()
     show(answer, page)
-    page.wrote(plot)
     page.wrote(record)
 
 

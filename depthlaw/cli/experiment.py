@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli.shared import options
@@ -119,8 +120,8 @@ def _record(name: str, scale: str) -> Path:
 
 def _answer(experiment: Experiment, scale: str, book: Book, ran: Ran, path: Path) -> dict[str, Any]:
     from depthlaw.paper_checks.claims.claim import Check, Route, perform
-    from depthlaw.paper_checks.routes.questions import questions
-    from depthlaw.paper_checks.routes.training import ANSWERS
+    from depthlaw.paper_checks.routes.training.arms import ANSWERS
+    from depthlaw.paper_checks.routes.training.questions import questions
 
     def answered(statement: Any) -> dict[str, Any]:
         check = Check(route=Route.MEASURED, run=lambda asked: asked.evidence(book))
@@ -259,7 +260,7 @@ def _cells(arm: Mapping[str, Any]) -> list[str]:
     if num_none := arm.get("largest_rates", []).count(None):
         came_of.append(f"none at {num_none} seeds")
     if losses := [loss for loss in arm.get("held_out", ()) if loss is not None]:
-        came_of.append(f"held-out loss {sum(losses) / len(losses):.3f}")
+        came_of.append(f"held-out loss {fmean(losses):.3f}")
     if arm["num_under_way"]:
         came_of.append(f"{number_of(arm['num_under_way'], 'run')}, not finished")
     trained = f"{arm['trained']} of {arm['num_runs']}" if arm["num_runs"] else "-"

@@ -75,12 +75,11 @@ def run(
 
 
 def markdown(table: Table) -> str:
-    columns = list(table["rows"][0])
-    rows = [columns, ["---"] * len(columns)]
-    for row in table["rows"]:
-        rows.append(["" if cell is None else f"`{str(cell).replace('|', chr(92) + '|')}`" for cell in row.values()])
-    lines = (f"| {' | '.join(row)} |\n" for row in rows)
-    return f"**{table['id']}**: {table['title']}\n\n{''.join(lines)}"
+    from depthlaw.paper_checks.pages.markdown import code
+    from depthlaw.paper_checks.pages.markdown import table as lines
+
+    rows = [["" if cell is None else code(str(cell)) for cell in row.values()] for row in table["rows"]]
+    return f"**{table['id']}**: {table['title']}\n\n{lines(list(table['rows'][0]), rows)}"
 
 
 def comma_separated(table: Table, *, with_id: bool) -> str:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any
 
@@ -362,7 +363,7 @@ class Watch:
         for name, rate in self._rates.items():
             for role in self._probe.roles.roles_of(name):
                 by_role.setdefault(role, []).append(rate)
-        means = {role: sum(rates) / len(rates) for role, rates in by_role.items()}
+        means = {role: fmean(rates) for role, rates in by_role.items()}
         return {role: mean for role, mean in means.items() if math.isfinite(mean)}
 
     # ------------------------------------------------------------ alarms

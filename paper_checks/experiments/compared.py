@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.kernel_kept import Kept, Number
-from depthlaw.paper_checks.experiments.sweeps import Sweep
+from depthlaw.paper_checks.experiments.sweeps import OPTIMIZERS, Sweep
 from depthlaw.sims import stats
 from depthlaw.sims.model import BRANCH_ROLES, OTHER_ROLES
 from depthlaw.sims.records import record
 from depthlaw.sims.stats import LEVEL, Estimate
 from depthlaw.theory.kernel.predict import REPLICATES
+from depthlaw.theory.schemes import SCHEMES
 
 ROLES = (*BRANCH_ROLES, *OTHER_ROLES)
 Name = tuple[str, str, int, int]
@@ -173,3 +174,44 @@ def _linear(several: Sequence[Compared], coefficients: Sequence[float], role: st
     for c, one in terms:
         errors[one.network.depth] = errors.get(one.network.depth, 0.0) + c * one.predicted[role].error
     return combined(sums, math.hypot(*errors.values()))
+
+
+# ---------------------------------------------------------------- the sweep over schemes
+
+ByName = Mapping[Name, Compared]
+LAYERS = (1, 2, 4, 8, 16)
+WIDE, NARROW = 512, 256
+
+
+def of_width(by_name: ByName, d_model: int) -> list[Compared]:
+    """The networks that are so wide."""
+    return [cell for (_, _, _, d), cell in by_name.items() if d == d_model]
+
+
+def by_depth(by_name: ByName, name: str, optimizer: str) -> dict[int, Compared]:
+    """The wide networks of a scheme."""
+    return {n: cell for n in LAYERS if (cell := by_name.get((name, optimizer, n, WIDE))) is not None}
+
+
+def compared_names(by_name: ByName) -> list[tuple[str, str]]:
+    """Schemes and optimizers of which there is a network, in theory's order."""
+    there = {name[:2] for name in by_name}
+    return [(name, optimizer) for name in SCHEMES for optimizer in OPTIMIZERS if (name, optimizer) in there]
+
+
+def width_pairs(by_name: ByName, role: str) -> Iterator[tuple[Compared, Compared]]:
+    """Wide and narrow, of one network that has this ratio at both widths."""
+    for (name, optimizer, layers, d_model), cell in by_name.items():
+        other = by_name.get((name, optimizer, layers, NARROW))
+        if d_model == WIDE and other is not None and role in cell.ratios and role in other.ratios:
+            yield cell, other
+
+
+def width_fits(by_name: ByName, role: str) -> dict[tuple[str, str], WidthFit]:
+    """Of each scheme and optimizer that has two depths of this role."""
+    fits = {}
+    for names in compared_names(by_name):
+        here = [cell for cell in by_name.values() if cell.name[:2] == names and role in cell.ratios]
+        if len({cell.name[2] for cell in here}) > 1:
+            fits[names] = width_fit(here, role)
+    return fits

@@ -34,11 +34,22 @@ from depthlaw.paper_checks.experiments.kernel_kept import Kept, Question, collec
 from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, SMALL
 from depthlaw.paper_checks.experiments.sweeps import KEPT_SCHEMES, OPTIMIZERS, SWEEPS
 from depthlaw.recipes.catalogue import RECIPES, recipe
+from depthlaw.sims.model import OTHER_ROLES
 from depthlaw.system.places import RESULTS
+from depthlaw.theory.kernel.predict import unit_power
 from depthlaw.theory.schemes import scheme
 
 LENGTHS = (1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000)
 """N, layers."""
+FIRST, BEFORE, LAST = 4, *LENGTHS[-2:]
+"""Of the N that an exponent is over: the least, and the two largest, between which an update is "at the end"."""
+FLAT = 0.05
+"""An exponent that is smaller, at the end, is flat."""
+FARTHEST = 10_000
+"""Layers up to which an exponent is trusted beyond those that are kept."""
+MATRICES = ("q", "k", "v", "out", "fc1", "fc2")
+VECTORS = ("norm_gain", "norm_bias", "bias")
+SHOWN_ROLES = (*MATRICES, *OTHER_ROLES)
 MOST_OF_TWO_SIDES = 250
 LAWS = RESULTS / "kernel-laws.json"
 MEASURED = RESULTS / "kernel-measured.json"
@@ -72,7 +83,7 @@ class Law:
     def of(self, role: str = "update") -> Mapping[int, float]:
         return self.updates if role == "update" else self.roles[role]
 
-    def exponent(self, role: str = "update", first: int = 4, last: int = 1000) -> float | None:
+    def exponent(self, role: str = "update", first: int = FIRST, last: int = LAST) -> float | None:
         """d log U / d log N by least squares over the kept N of this range; None where a U is 0.
 
         LookupError where fewer than two N are kept.
@@ -114,6 +125,84 @@ def _law(path: Path, lengths: Sequence[int], network_at: Callable[[int], Network
     values = {role: {length: row[role].value for length, row in numbers.items()} for role in names}
     errors = {role: {length: row[role].error for length, row in numbers.items()} for role in names}
     return Law(updates=values.pop("update"), roles=values, errors=errors)
+
+
+# ---------------------------------------------------------------- what follows from a law
+
+
+def laws() -> dict[tuple[str, str], Law]:
+    """By scheme and optimizer. LookupError where one of them is not kept."""
+    return {(name, optimizer): law(name, optimizer) for name in KEPT_SCHEMES for optimizer in OPTIMIZERS}
+
+
+def last_exponent(law: Law, role: str = "update") -> float | None:
+    """Between the two largest N; None where U is 0 there."""
+    return law.local_exponents(role).get((BEFORE, LAST))
+
+
+def growing(law: Law) -> list[str]:
+    """The roles that still grow at the greatest depth."""
+    ends = {role: last_exponent(law, role) for role in SHOWN_ROLES if role in law.roles}
+    return [role for role, end in ends.items() if end is not None and end >= FLAT]
+
+
+def at(law: Law, role: str, layers: float) -> float:
+    """U at any N, between kept ones along the straight line of the logarithms; 0 where there is no such role."""
+    if role != "update" and role not in law.roles:
+        return 0.0
+    values = law.of(role)
+    if layers in values:
+        return values[int(layers)]
+    low, high = max(n for n in values if n < layers), min(n for n in values if n > layers)
+    part = math.log(layers / low) / math.log(high / low)
+    return values[low] ** (1 - part) * values[high] ** part
+
+
+def share(law: Law, optimizer: str, role: str, d_model: int, layers: float) -> float:
+    """The role's part over that of the matrices, at this width."""
+    return at(law, role, layers) * d_model ** -unit_power(optimizer, role) / at(law, "update", layers)
+
+
+def multiplier(law: Law, role: str, tuned: int, layers: int) -> float | None:
+    """What a role's learning rate is multiplied by, from ``tuned`` layers to ``layers``, for its U to be as before.
+
+    None where there is no such role, or where it does not move.
+    """
+    now = at(law, role, layers)
+    return at(law, role, tuned) / now if now else None
+
+
+def overtakes(law: Law, optimizer: str, role: str, d_model: int) -> float | None:
+    """The N from which the role's part is larger than that of the matrices; beyond what is kept, by the last exponents.
+
+    None where it is not up to ``FARTHEST``, or where one of the two is 0.
+    """
+    if not law.updates[LAST] or not at(law, role, LAST):
+        return None
+    depth = crossing(lambda layers: share(law, optimizer, role, d_model, layers))
+    if depth is not None:
+        return depth
+    ends = last_exponent(law, role), last_exponent(law)
+    assert ends[0] is not None and ends[1] is not None
+    farther = (FARTHEST / LAST) ** (ends[0] - ends[1])
+    missing = 1 / share(law, optimizer, role, d_model, LAST)
+    return LAST * missing ** (1 / (ends[0] - ends[1])) if missing <= farther else None
+
+
+def overtakes_together(law: Law, optimizer: str, d_model: int) -> float | None:
+    """The same of all vectors together; None beyond what is kept."""
+    return crossing(lambda layers: sum(share(law, optimizer, role, d_model, layers) for role in VECTORS))
+
+
+def crossing(value: Callable[[float], float]) -> float | None:
+    """The N at which a value that is a power between kept N first reaches 1; None where it does not."""
+    if value(LENGTHS[0]) >= 1:
+        return LENGTHS[0]
+    for low, high in pairwise(LENGTHS):
+        before, after = value(low), value(high)
+        if before < 1 <= after:
+            return low * (high / low) ** (math.log(1 / before) / math.log(after / before))
+    return None
 
 
 def network_of(

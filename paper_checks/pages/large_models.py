@@ -11,7 +11,7 @@ from depthlaw.network.planned import gigabytes, planned
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.papers.su.post_hoc_analysis import DICTIONARY
-from depthlaw.paper_checks.routes.parameter_counts import to_rounding
+from depthlaw.paper_checks.routes.tables.parameter_counts import to_rounding
 from depthlaw.sims.training.plan import NODE, OneTable, Tensor, memory_of_training, parameters_of
 from depthlaw.sims.training.train import TrainConfig
 

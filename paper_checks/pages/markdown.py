@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -44,8 +45,9 @@ def environment(templates: Path, *, autoescape: bool) -> Environment:
 def _pages() -> Environment:
     """Nothing is escaped: the pages are Markdown, and all that stands on them is the project's own."""
     env = environment(TEMPLATES, autoescape=False)
-    env.filters.update(to=format, plain=plain, code=code)
-    env.globals.update(table=table)
+    env.filters.update(to=format, plain=plain, code=code, interval=interval, bracket=bracket, dash=dash)
+    env.filters.update(number=number, within=within, mean=fmean)
+    env.globals.update(table=table, row=row)
     return env
 
 
@@ -61,9 +63,19 @@ def code(cell: str) -> str:
     return cell if cell == THE_FORMULA else f"`{cell}`".replace("|", r"\|")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> str:
+    """A table, or only its head, beneath which a template writes each ``row``."""
+    return "".join(map(row, [heads, ["---"] * len(heads), *rows]))
+
+
+def row(cells: Iterable[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def dash(value: float | None, spec: str = "", nothing: str = "-") -> str:
+    """A number in Python's format, or a dash where there is none."""
+    return nothing if value is None else format(value, spec)
 
 
 def interval(estimate: Estimate | None, digits: int = 3) -> str:
@@ -75,6 +87,17 @@ def bracket(value: float, low: float | None, high: float | None, digits: int = 2
     if low is None or high is None:
         return f"{value:z.{digits}f}"
     return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+
+
+def number(value: float, digits: int) -> str:
+    """So many digits, without an exponent."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
+def within(estimate: Estimate, digits: int) -> str:
+    """The mean, and half the length of its interval."""
+    half = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.2g}"
+    return f"{estimate.mean:.{digits}g}{half}"
 
 
 def span(numbers: Sequence[int]) -> str:

@@ -19,10 +19,9 @@ from typing import Any
 
 from depthlaw.paper_checks.experiments import clients, kernel_kept
 from depthlaw.paper_checks.experiments.clients import Case
-from depthlaw.paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law
+from depthlaw.paper_checks.experiments.kernel_laws import RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, recipe_law, share
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from depthlaw.paper_checks.pages.markdown import interval, section
-from depthlaw.paper_checks.pages.transformers import share
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.recipes.recipe import RECIPE_TOKENS
 from depthlaw.sims import stats

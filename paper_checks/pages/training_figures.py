@@ -34,9 +34,9 @@ from depthlaw.paper_checks.pages.training_runs import (
     ratio,
     trial_of,
 )
-from depthlaw.paper_checks.routes import after_start
-from depthlaw.paper_checks.routes.best_rates import Found, predicted
-from depthlaw.paper_checks.routes.forecast import LOOKS, Case
+from depthlaw.paper_checks.routes.training import after_start
+from depthlaw.paper_checks.routes.training.best_rates import Found, predicted
+from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case
 from depthlaw.sims.stats import estimate
 from depthlaw.sims.training.outcomes import Edge
 from depthlaw.sims.training.train import Look, TrainResult

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
@@ -14,10 +15,10 @@ from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Exper
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.experiments.stable_rates import LAYERS
-from depthlaw.paper_checks.routes.best_rates import Found
-from depthlaw.paper_checks.routes.forecast import LOOKS, Case, Pair, cases
-from depthlaw.paper_checks.routes.questions import SMALLER
-from depthlaw.paper_checks.routes.training import arm
+from depthlaw.paper_checks.routes.training.arms import ANSWERS, Answered, arm
+from depthlaw.paper_checks.routes.training.best_rates import Found
+from depthlaw.paper_checks.routes.training.questions import SMALLER
+from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case, Pair, cases
 from depthlaw.sims.stats import Estimate, estimate
 from depthlaw.sims.training.outcomes import Correlation, Edge, edge, rank_correlation, rank_correlation_over_seeds
 from depthlaw.sims.training.store import About, read
@@ -47,6 +48,17 @@ class Runs:
         """The largest rate of each seed at which it trains."""
         by_seed = [{rate: result.has_trained for rate, result in self.tried[seed].items()} for seed in self.seeds]
         return [edge(self.arm.grid, has_trained) for has_trained in by_seed]
+
+    @property
+    def num_trained(self) -> int:
+        """Seeds that trained, of an arm without a grid."""
+        return sum(result.has_trained for result in self.results)
+
+    @property
+    def num_trained_of_tried(self) -> tuple[int, int]:
+        """Runs of all rates that trained, and how many there are."""
+        trained = [result.has_trained for by_rate in self.tried.values() for result in by_rate.values()]
+        return sum(trained), len(trained)
 
     @property
     def updates(self) -> list[float]:
@@ -113,7 +125,7 @@ def trial_of(case: Case) -> Trial:
 
 
 def mean_update(case: Case) -> float:
-    return sum(case.updates) / len(case.updates)
+    return fmean(case.updates)
 
 
 def correlation(several: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
@@ -121,7 +133,7 @@ def correlation(several: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
     x = [mean_update(case) for case in several]
     y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in several]
     try:
-        return rank_correlation(x, [sum(row) / len(row) for row in y]), rank_correlation_over_seeds(x, y)
+        return rank_correlation(x, list(map(fmean, y))), rank_correlation_over_seeds(x, y)
     except ValueError:  # fewer than two cases, all alike, or not the same seeds
         return None
 
@@ -156,6 +168,13 @@ def held_out(results: Sequence[TrainResult]) -> tuple[Estimate | None, int]:
     """At the end, of those that did not diverge; and how many did."""
     values = [result.held_out for result in results if result.outcome != "diverged"]
     return (estimate(values) if values else None), len(results) - len(values)
+
+
+def answer(statement: Answered, record: Record) -> str | None:
+    """Yes, no or open; None where the record lacks what it needs."""
+    with suppress(LookupError, ValueError):
+        return ANSWERS[statement.evidence(record.book).verdict]
+    return None
 
 
 def founds_of(record: Record) -> list[Found]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from depthlaw.paper_checks.experiments.kernel_laws import Law, law
+from depthlaw.paper_checks.experiments.compared import WIDE, by_depth
+from depthlaw.paper_checks.experiments.kernel_laws import FLAT, Law, last_exponent, law
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, raised, save
 from depthlaw.paper_checks.pages.markdown import caption
-from depthlaw.paper_checks.pages.transformers import FLAT, WIDE, by_depth, last_exponent, points, study
+from depthlaw.paper_checks.pages.transformers import study
+from depthlaw.paper_checks.pages.transformers_figures import points
 from depthlaw.system.places import FIGURES
 
 PATH = FIGURES / "why.svg"

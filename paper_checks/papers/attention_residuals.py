@@ -9,7 +9,7 @@ from depthlaw.paper_checks.claims.claim import Claim, Kind, Part, Route
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import check
-from depthlaw.paper_checks.routes.streams import STREAM, StreamOrder
+from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
 from depthlaw.theory.symbols import L
 
 _NORM = StreamOrder(scheme="pre-ln", high=L**2)

@@ -1,16 +1,80 @@
-"""Branch weights and the learning rates that go with them: Chizat, MiniCPM and Megatron-LM, at initialisation."""
+"""Branch weights and the learning rates that go with them: Chizat, MiniCPM and Megatron-LM, at initialisation.
+
+A rule of both is held against how the first update of a Pre-LN stack grows, by two routes.
+"""
 
 from __future__ import annotations
 
-from sympy import Rational, S, sqrt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sympy import Expr, Rational, S, log, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Amendment, Finding, Kind, Route, Verdict, claim
-from depthlaw.paper_checks.claims.statements import Values
-from depthlaw.paper_checks.routes import algebra
-from depthlaw.paper_checks.routes.branches import BRANCH, BranchRule
-from depthlaw.paper_checks.routes.checks import check
+from depthlaw.paper_checks.claims.statements import Changeable, Values
+from depthlaw.paper_checks.routes import algebra, second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, check, order_key, order_of, python_command
 from depthlaw.theory.symbols import L, scratch
+
+if TYPE_CHECKING:
+    from depthlaw.theory.schemes import Scheme
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchRule(Changeable):
+    """branch, rate: what multiplies each branch and the learning rate, in L sublayers. order: of the first update under
+    an optimizer of the FFN-only rung (sgd, adam or lamb)."""
+
+    branch: Expr
+    rate: Expr = S.One
+    optimizer: str = "adam"
+    order: Expr = S.One
+
+    @property
+    def text(self) -> str:
+        rule = f"a branch times {self.branch} and a rate times {self.rate}"
+        return f"{rule} make the first update under {self.optimizer} of order {self.order} in L sublayers"
+
+    @property
+    def scheme(self) -> Scheme:
+        from depthlaw.theory.schemes import SCHEMES
+        from depthlaw.theory.stack import PRE, Stack
+
+        stack = Stack(placement=PRE, branch_weight=self.branch)
+        return replace(SCHEMES["pre-ln"], name=f"branch {self.branch}", stack=stack)
+
+
+@check(Route.MEANFIELD, "leading order of the update of Pre-LN FFN sublayers with these branches, times the rate")
+def _by_order(s: BranchRule) -> Answers:
+    from depthlaw.theory.meanfield.growth import update_order
+    from depthlaw.theory.meanfield.setting import Setting
+
+    found = update_order(Setting.of(s.scheme, s.optimizer))
+    power, *_ = order_key(found.times(order_of(s.rate)))
+    holds = order_key(found) == order_key(order_of(s.order / s.rate)) and found.growth == 0
+    sizes = [s.branch, s.rate, *([s.branch] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient
+    moved = " * ".join(["n", *(f"n**({float(order_key(order_of(size))[0])})" for size in sizes)])
+    example = {
+        "printed": s.text,
+        "found": f"n branches together move it by L^({power}), up to a constant",
+        "command": python_command(f"print(*[{moved} for n in (16, 256, 4096)])"),
+    }
+    return Answers(holds=[holds], numbers={"power": str(power)}, counterexample=None if holds else example)
+
+
+@check(Route.NUMERIC, "the update over the printed order, summed sublayer by sublayer, at 10^2, 10^4 and 10^6")
+def _by_sum(s: BranchRule) -> list[bool | None]:
+    def log_order(length: int) -> float:
+        return float(log(s.order / s.rate).subs(L, length).evalf())
+
+    ratios = second_meanfield.log_ratios(s.scheme, log_order, "relu", "layernorm", s.optimizer)
+    return [algebra.settles(ratios)]
+
+
+_BRANCH = (_by_order, _by_sum)
+
+# ---------------------------------------------------------------- Chizat and MiniCPM: the rate that goes with a branch
 
 _CHIZAT = BranchRule(branch=1 / L, rate=L, optimizer="sgd")
 
@@ -22,7 +86,7 @@ _CZ_01 = claim(
     quote="a branch of 1/(L M), and gradient descent's rate times L M D",
     summary="with a branch of 1/L gradient descent's rate is times L: its first update then does not depend on depth",
     statement=_CHIZAT,
-    checks=BRANCH,
+    checks=_BRANCH,
     mutants=changed(_CHIZAT, rate=[S.One, sqrt(L), L**2], branch=1 / sqrt(L)),
 )
 
@@ -36,7 +100,7 @@ _MC_01 = claim(
     quote="a branch of 1.4/sqrt(N), N layers, and a rate that is not scaled with depth",
     summary="with a branch of 1.4/sqrt(N) Adam's first update does not grow with depth at one learning rate",
     statement=_MINICPM,
-    checks=BRANCH,
+    checks=_BRANCH,
     mutants=changed(_MINICPM, order=[L, 1 / L], branch=S.One),
     expected=Verdict.REFUTED,
     instead=Amendment(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sympy import Rational, Symbol, erf, exp, integrate, limit, log, oo, pi, sqrt, tanh
 
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Values
-from depthlaw.paper_checks.routes import layers
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
 from depthlaw.theory.symbols import L
+
+if TYPE_CHECKING:
+    from depthlaw.network.network import Network
 
 # ---------------------------------------------------------------- MX-01: whose gradients are alike
 
@@ -23,6 +27,46 @@ _VANISHES = Values.of("Post-LN leaves the first layer {word} of the last layer's
 _EVEN = Values.of(
     "largest over smallest, Mix-LN's gradients by layer are {word} than Pre-LN's and Post-LN's", word="more even"
 )
+
+
+_NUM_LAYERS = 8
+
+
+def _network(scheme: str, num_layers: int) -> Network:
+    from depthlaw.network.network import Network
+    from depthlaw.theory.schemes import scheme as named
+
+    return Network(
+        scheme=named(scheme), arch="encoder", num_sublayers=2 * num_layers, d_model=128, num_heads=4, num_tokens=4
+    )
+
+
+@cache
+def _kernel_profile(scheme: str, num_layers: int = _NUM_LAYERS) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """By layer, the norm of the gradient of its matrices; and by l, the log of ||dF/dx_l||^2. Infinite width."""
+    answer = _network(scheme, num_layers).kernel_update("sgd", replicates=1)
+    layers = [
+        sum(value for role, value in sublayer.items() if role in ("q", "k", "v", "out", "fc1", "fc2"))
+        for sublayer in answer.layers["encoder"]
+    ]
+    norms = [math.sqrt(a + b) for a, b in zip(layers[::2], layers[1::2], strict=True)]
+    logs = [stream.log10_gradient_square * math.log(10) for stream in answer.streams["encoder"]]
+    return tuple(norms), tuple(logs)
+
+
+@cache
+def _measured_norms(scheme: str, num_layers: int = _NUM_LAYERS, num_seeds: int = 16) -> tuple[float, ...]:
+    """By layer, the norm of the gradient of its matrices: the root of the mean square of real networks 128 wide."""
+    from depthlaw.sims.measure import Question, collect
+
+    network = _network(scheme, num_layers)
+    question = Question(config=network.config("sgd"), task=network.task, has_layers=True, dtype="float32")
+    values = collect(question, range(num_seeds))
+    norms = []
+    for layer in range(1, num_layers + 1):
+        parts = (values[f"sgd/layer/{role}/{layer}"] for role in ("q", "k", "v", "out", "fc1", "fc2"))
+        norms.append(math.sqrt(sum(map(np.mean, parts))))
+    return tuple(norms)
 
 
 def _spread(norms: Any) -> float:
@@ -56,12 +100,12 @@ def _answers(norms_of: Any, s: Values) -> Answers:
 
 @check(Route.KERNEL, "the norm of the gradient by layer, 8 layers, at infinite width")
 def _by_kernel(s: Values) -> Answers:
-    return _answers(lambda scheme: layers.kernel_profile(scheme)[0], s)
+    return _answers(lambda scheme: _kernel_profile(scheme)[0], s)
 
 
 @check(Route.MEASURED, "the same in 16 networks of 8 layers, 128 wide")
 def _in_networks(s: Values) -> Answers:
-    return _answers(layers.measured_norms, s)
+    return _answers(_measured_norms, s)
 
 
 _TRAINED = "gradients by layer along training, of Pre-LN, Post-LN and Mix-LN networks of several depths"
@@ -127,6 +171,44 @@ _GROWTH = Values.of(
 )
 
 
+_GRID = np.arange(-2, 15, 0.05)
+"""Of log q, q the second moment of the stream."""
+
+
+@cache
+def _of_tanh(scale: float) -> tuple[list[float], list[float]]:
+    """At each log q of the grid: E u^2 and E u'^2 of u = tanh(scale x)."""
+    x = np.linspace(-40, 40, 4001)
+    seconds, slopes = [], []
+    for q in np.exp(_GRID):
+        size = scale * math.sqrt(q)
+        z = x / 4 if size < 1 else x / size  # in units of the Gaussian, or of where tanh bends, if that is narrower
+        density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+        bent = 1 - np.tanh(z * size) ** 2
+        seconds.append(1 - float(density @ bent))
+        slopes.append(scale**2 * float(density @ bent**2))
+    return seconds, slopes
+
+
+def _log_jacobians(lengths: tuple[int, ...], *, is_normed: bool, scale: float = 0.5) -> list[float]:
+    """log of ||dx_L/dx_0||^2 / d of ReLU FFN branches W2 relu(W1 u), E x_0^2 = 1; u is norm(x), or tanh(scale x)."""
+    q, total, found = 1.0, 0.0, []
+    seconds, slopes = _of_tanh(scale)
+    first, step = float(_GRID[0]), float(_GRID[1] - _GRID[0])
+    for length in range(1, max(lengths) + 1):
+        if is_normed:
+            second, slope = 1.0, 1 / q
+        else:
+            place, part = divmod((math.log(q) - first) / step, 1)
+            at = int(place)
+            second, slope = ((1 - part) * of[at] + part * of[at + 1] for of in (seconds, slopes))
+        total += math.log1p(slope / 2)
+        q += second / 2
+        if length in lengths:
+            found.append(total)
+    return found
+
+
 @check(
     Route.PROOF,
     "E f'(x)^2 at a second moment q, to its leading order, summed over sublayers with q growing as their number",
@@ -152,7 +234,7 @@ def _added_up(s: Values) -> list[bool | None]:
     lengths = (10**3, 10**5)
     answers: list[bool | None] = []
     for name in ("pre", "free"):
-        found = layers.log_jacobians(lengths, is_normed=name == "pre")
+        found = _log_jacobians(lengths, is_normed=name == "pre")
         ratios = [value / float(s[name].subs(L, length).evalf()) for value, length in zip(found, lengths, strict=True)]
         answers.append(abs(math.log(ratios[1] / ratios[0])) < 0.15)
     return answers

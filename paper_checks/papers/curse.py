@@ -16,7 +16,7 @@ from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, 
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check, python_command
-from depthlaw.paper_checks.routes.streams import STREAM, StreamOrder
+from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
 from depthlaw.theory.symbols import L, scratch
 
 _TRAINED = "variances of the stream by layer along training, of Pre-LN networks of several depths"

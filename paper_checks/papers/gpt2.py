@@ -9,7 +9,7 @@ from sympy import S, log
 
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Kind, claim
-from depthlaw.paper_checks.routes.streams import STREAM, StreamOrder
+from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
 from depthlaw.theory.symbols import L
 
 _STREAM = StreamOrder(scheme="gpt2", low=S.One, high=S.One)

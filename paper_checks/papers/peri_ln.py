@@ -7,7 +7,7 @@ from sympy import Rational, exp, log
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Claim, Kind, Part, Verdict
 from depthlaw.paper_checks.routes.checks import awaits
-from depthlaw.paper_checks.routes.streams import STREAM, StreamOrder
+from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
 from depthlaw.theory.symbols import L
 
 _PERI = StreamOrder(scheme="peri-ln", low=L, high=L)

@@ -14,17 +14,18 @@ from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Claim
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments import NAMES, experiment
-from depthlaw.paper_checks.experiments.compared import Index, cell
+from depthlaw.paper_checks.experiments.compared import WIDE, Index, by_depth, cell
 from depthlaw.paper_checks.experiments.kernel_kept import Number
 from depthlaw.paper_checks.experiments.sweeps import LENGTHS, OPTIMIZERS
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point
 from depthlaw.paper_checks.pages.markdown import caption
-from depthlaw.paper_checks.pages.transformers import WIDE, by_depth, points, study
+from depthlaw.paper_checks.pages.transformers import study
+from depthlaw.paper_checks.pages.transformers_figures import points
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report.rendered import Picture, pictures
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.kernel import InTransformer, law
-from depthlaw.paper_checks.routes.update_bounds import LETTERS, Inequality
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import LETTERS, Inequality
 from depthlaw.sims.records import record
 from depthlaw.system.places import RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate

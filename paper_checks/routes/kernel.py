@@ -4,10 +4,10 @@ The numbers are those of ``kernel_laws``, kept in a file: infinite width, 16 tok
 trained. They are theory's, so this route is independent of measurement, and not of the mean field: schemes and
 optimizers are the same objects. A law that is not kept leaves a statement open.
 
-The order. The exponent is a slope in log L, with equal weights, as in ``recorded``, and what a claim says is held
-against the same other orders: it holds where the exponent is nearer to it than to any of these. It must do so over all
-depths and over the deeper half of them, and fails where it does over neither; else it is open. The interval is that of
-the quasi-random averages of softmax, whose errors the laws state, from four sets of points each.
+The order. The exponent is a slope in log L, with equal weights, as in ``recorded_stacks``, and what a claim says is
+held against the same other orders: it holds where the exponent is nearer to it than to any of these. It must do so over
+all depths and over the deeper half of them, and fails where it does over neither; else it is open. The interval is that
+of the quasi-random averages of softmax, whose errors the laws state, from four sets of points each.
 
 A sum over sublayers that grows without bound may have a constant beside it, which bends log L out of recognition: the
 update is (a + b order)/gain^2 then. So of an order that grows, times gain^2, the exponent is that of the rises

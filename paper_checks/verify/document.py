@@ -29,7 +29,7 @@ from depthlaw.paper_checks.claims.claim import (
 )
 from depthlaw.paper_checks.claims.sources import sources
 from depthlaw.paper_checks.papers.registry import claims, results_of
-from depthlaw.paper_checks.routes.printed_tables import TABLES, side_by_side
+from depthlaw.paper_checks.routes.tables.derived import TABLES, side_by_side
 from depthlaw.paper_checks.verify import tables_file
 from depthlaw.paper_checks.verify.concord import agreements
 from depthlaw.system.files import document

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import (
@@ -298,7 +299,7 @@ class Found:
 
     def __repr__(self) -> str:
         updates = [value for value in self.values.get("update", ()) if value is not None]
-        mean = f", update {sum(updates) / len(updates):.4g} in the mean" if updates else ""
+        mean = f", update {fmean(updates):.4g} in the mean" if updates else ""
         return f"<Found: {len(self.seeds)} seeds{mean}>"
 
 

@@ -30,6 +30,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import median_high
 
 import numpy as np
 import torch
@@ -281,7 +282,7 @@ def translation(config: DataConfig) -> Data:
     held_out = [pair for pair in fitting if is_held_out(pair[0])]
     for side, pairs_of_side in (("train on", training), ("hold out", held_out)):
         if not pairs_of_side:
-            middle = sorted(max(len(source), len(target) + 1) for source, target in pairs)[len(pairs) // 2]
+            middle = median_high(max(len(source), len(target) + 1) for source, target in pairs)
             raise ValueError(
                 f"{source}: no pair to {side}: {len(fitting)} of {len(pairs)} fit into num_tokens {num_tokens} "
                 f"with the target's end; {middle} would fit half of them"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats as tests
 
-from depthlaw.sims.stats import LEVEL, Estimate, estimate
+from depthlaw.sims.stats import LEVEL, Estimate, chance_of, difference, estimate, welch_p_value
 
 MIN_EDGES = 3  # seeds that an interval of edges needs
 MAX_EXACT = 8  # points: 8! = 40 320 pairings are all tried
@@ -362,19 +362,16 @@ def compare_means(
     if is_paired:
         pairs = zip(first, second, strict=True)
         sides = [estimate([a - b for a, b in pairs if a is not None and b is not None], level)]
-    variances = [side.standard_error**2 for side in sides if side.standard_error is not None]
-    if len(variances) < len(sides):
+    between = sides[0] if is_paired else difference(sides[0], sides[1], level)
+    if between.standard_error is None or between.low is None or between.high is None:
         raise ValueError("a comparison of means needs two values on either side")
-    difference = sides[0].mean if is_paired else sides[0].mean - sides[1].mean
-    if not (total := sum(variances)):
-        p_value = 0.0 if difference else 1.0
-        return Comparison(difference, difference, difference, p_value, verdict(difference, difference))
-    degrees = total**2 / sum(part**2 / (side.num - 1) for part, side in zip(variances, sides, strict=True))
-    error = math.sqrt(total)
-    half = float(tests.t.ppf((1 + level) / 2, degrees)) * error
-    p_value = 2 * float(tests.t.sf(abs(difference) / error, degrees))
-    low, high = difference - half, difference + half
-    return Comparison(difference, low, high, p_value, verdict(low, high))
+    if not between.standard_error:
+        p_value = 0.0 if between.mean else 1.0
+    elif is_paired:
+        p_value = chance_of(between, between.mean / between.standard_error)
+    else:
+        p_value = welch_p_value(sides[0], sides[1])
+    return Comparison(between.mean, between.low, between.high, p_value, verdict(between.low, between.high))
 
 
 # ---------------------------------------------------------------- what is allowed

@@ -16,9 +16,9 @@ import pytest
 
 from depthlaw.paper_checks.claims.claim import Claim, Verdict
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
-from depthlaw.paper_checks.pages import after_start, training
+from depthlaw.paper_checks.pages import after_start, best_rates, training
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.best_rates import Found, is_flat, judged
+from depthlaw.paper_checks.routes.training.best_rates import Found, is_flat, judged
 from depthlaw.theory.optimizers import OPTIMIZERS
 from depthlaw.theory.schemes import SCHEMES
 from tests import once
@@ -181,7 +181,7 @@ def test_readme_says_what_training_gave() -> None:
     """Its picture in words; and at both widths, of which blocks depth cost loss, and how the best rate went."""
     records = training.records()
     record = records["best-rates"]
-    picture = f"![{training.losses_in_words(record)}](paper_checks/results/figures/training-best-losses.svg)"
+    picture = f"![{best_rates.losses_in_words(record)}](paper_checks/results/figures/training-best-losses.svg)"
     assert picture in " ".join(README.split())
     trial = record.experiment.arms[0].trial
     assert f"Decoders of 4 to 32 layers, {trial.d_model} wide, trained for {trial.num_steps} steps under" in README

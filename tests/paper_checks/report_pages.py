@@ -16,7 +16,7 @@ from depthlaw.paper_checks.claims.claim import Evidence, Part, PartResult, Verdi
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.report import figures, rendered, site
 from depthlaw.paper_checks.report.model import parse
-from depthlaw.paper_checks.routes.printed_tables import side_by_side
+from depthlaw.paper_checks.routes.tables.derived import side_by_side
 from depthlaw.paper_checks.verify import document as engine
 from depthlaw.paper_checks.verify.concord import agreements
 from depthlaw.system.files import as_text

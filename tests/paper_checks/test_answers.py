@@ -26,10 +26,10 @@ from depthlaw.paper_checks.experiments.stable_rates import (
     on_curve,
 )
 from depthlaw.paper_checks.experiments.warmup import plain
-from depthlaw.paper_checks.routes import forecast, training
 from depthlaw.paper_checks.routes.checks import outcome
-from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
-from depthlaw.paper_checks.routes.training import (
+from depthlaw.paper_checks.routes.training import arms as training
+from depthlaw.paper_checks.routes.training import stable_rates as forecast
+from depthlaw.paper_checks.routes.training.arms import (
     BY_TRAINING,
     Answered,
     LargerGradients,
@@ -40,6 +40,7 @@ from depthlaw.paper_checks.routes.training import (
     half_learnt,
     seeds_of,
 )
+from depthlaw.paper_checks.routes.training.stable_rates import RanksFall, SmallerIsStabler
 from tests import made_runs
 
 SEEDS = range(5)

@@ -16,7 +16,7 @@ from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
-from depthlaw.paper_checks.routes.best_rates import (
+from depthlaw.paper_checks.routes.training.best_rates import (
     FollowsUpdate,
     Found,
     NearerThanNoMove,
@@ -26,7 +26,7 @@ from depthlaw.paper_checks.routes.best_rates import (
     predicted,
     transfer,
 )
-from depthlaw.paper_checks.routes.questions import questions
+from depthlaw.paper_checks.routes.training.questions import questions
 from tests import made_runs
 
 NAME = "best-rates"

@@ -14,7 +14,7 @@ from depthlaw.paper_checks.papers.magneto.explosion import in_the_limit
 from depthlaw.paper_checks.papers.magneto.goal import _alternating_update
 from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.algebra import rational_gains
-from depthlaw.paper_checks.routes.gelu_growth import _log_update
+from depthlaw.paper_checks.routes.signal_propagation.gelu_growth import _log_update
 
 
 @pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])

@@ -15,8 +15,8 @@ from depthlaw.paper_checks.papers.magneto.experiments import (
     VL,
     ZERO_SHOT,
 )
-from depthlaw.paper_checks.routes.parameter_counts import Count, counted
-from depthlaw.paper_checks.routes.result_tables import Table, Wins, best, wins
+from depthlaw.paper_checks.routes.tables.parameter_counts import Count, counted
+from depthlaw.paper_checks.routes.tables.results import Table, Wins, best, wins
 
 # Down the columns, a star for bold, a bar between blocks: typed from the slides apart from the rows of the claims.
 COLUMNS: dict[str, tuple[Table, dict[str, str]]] = {

@@ -12,7 +12,7 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS
 from depthlaw.paper_checks.experiments.stable_rates import START, gpt
-from depthlaw.paper_checks.routes.training import recorded
+from depthlaw.paper_checks.routes.training.arms import recorded
 from depthlaw.sims import stats
 from depthlaw.sims.training.store import Row, read
 from depthlaw.sims.training.train import TrainResult, train

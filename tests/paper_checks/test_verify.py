@@ -15,7 +15,7 @@ from depthlaw.cli import verify as command
 from depthlaw.paper_checks.claims.claim import Cell, Verdict
 from depthlaw.paper_checks.pages import claims as pages
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.printed_tables import TABLES, compare, side_by_side
+from depthlaw.paper_checks.routes.tables.derived import TABLES, compare, side_by_side
 from depthlaw.paper_checks.verify import answers, tables_file
 from depthlaw.paper_checks.verify import document as engine
 from depthlaw.paper_checks.verify.concord import agreements

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct
 from depthlaw.auditing.fixes import Edit
@@ -120,7 +121,7 @@ def biases(beside: Beside) -> Told:
                 names += [name] if size > 0 else []
     if not names:
         return
-    sizes = {asked: sum(values) / len(values) for asked, values in by_depth.items()}
+    sizes = {asked: fmean(values) for asked, values in by_depth.items()}
     first = next(iter(sizes.values()))
     is_one = all(is_near(size, first, 0.05) for size in sizes.values())
     text = f"{first:.2g}" if is_one else ", ".join(f"{size:.2g} at {asked} layers" for asked, size in sizes.items())

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from statistics import median_high
 from typing import NamedTuple
 
 from depthlaw.auditing.checks.norms import PLACE_TEXTS, epsilon_fault
@@ -128,7 +129,7 @@ def _odd_one(
     told = []
     usual = Counter(sub.norms for sub in group).most_common(1)[0][0]
     for count, own in by_depth.items():
-        middle = sorted(map(value, own))[len(own) // 2] if len(own) > 2 else wanted
+        middle = median_high(map(value, own)) if len(own) > 2 else wanted
         off = [sub for sub in own if not is_near(value(sub), middle, max(CLEAR, 2 * share))]
         if len(off) == 1 < len(own):
             rest = [sub for sub in own if sub is not off[0]]
@@ -138,7 +139,7 @@ def _odd_one(
 
 def _apart(values: Sequence[float], share: float) -> list[int]:
     """Places of the values that are not near the median; all, where it cannot be told from which they differ."""
-    middle = sorted(values)[len(values) // 2]
+    middle = median_high(values)
     off = [place for place, value in enumerate(values) if not is_near(value, middle, share)]
     is_clear = all(not is_near(values[place], middle, max(CLEAR, 2 * share)) for place in off)
     return off if is_clear and middle else list(range(len(values)))

@@ -32,11 +32,12 @@ from depthlaw.paper_checks.claims.claim import (
 )
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.papers.deepnet import models
-from depthlaw.paper_checks.routes import algebra, averages, second_meanfield
-from depthlaw.paper_checks.routes.averages import Average
+from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, derived, python_command
 from depthlaw.paper_checks.routes.intervals import interval
 from depthlaw.paper_checks.routes.search import prove
+from depthlaw.paper_checks.routes.signal_propagation import averages
+from depthlaw.paper_checks.routes.signal_propagation.averages import Average
 from depthlaw.theory.symbols import M, N, d, scratch
 from depthlaw.theory.symbols import gain_in as w
 from depthlaw.theory.symbols import gain_out as v

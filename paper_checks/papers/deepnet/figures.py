@@ -12,12 +12,13 @@ from depthlaw.paper_checks.claims.claim import Claim, Kind, Mutant, Part, Route,
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers.deepnet.models import matrix_shares
 from depthlaw.paper_checks.papers.deepnet.runs import BETWEEN, DEPTHS, encoder_decoders, layers
-from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, check
 from depthlaw.paper_checks.routes.intervals import ends, exponent
 from depthlaw.paper_checks.routes.kernel import curve, law
 from depthlaw.paper_checks.routes.kernel import exponent as power_of
-from depthlaw.paper_checks.routes.training import BY_TRAINING, open_in_small
+from depthlaw.paper_checks.routes.training import questions
+from depthlaw.paper_checks.routes.training.arms import BY_TRAINING, open_in_small
 
 _POWERS = {"stays": (-math.inf, BETWEEN), "grows": (BETWEEN, math.inf)}
 """Where the power of N of an update lies."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import mpmath
 from sympy import Expr, nsimplify
 
-from depthlaw.paper_checks.routes.printed_tables import read
+from depthlaw.paper_checks.routes.tables.derived import read
 from depthlaw.theory.symbols import M, N
 
 TEXTS = {

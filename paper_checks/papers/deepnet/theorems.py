@@ -26,11 +26,16 @@ from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers.deepnet import models, runs
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, growth_part, python_command
-from depthlaw.paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_SECOND, GELU_SLOPE, KAPPA_POST
 from depthlaw.paper_checks.routes.intervals import OF_FEW, Interval, interval
 from depthlaw.paper_checks.routes.kernel import GROWTH_BY_KERNEL
 from depthlaw.paper_checks.routes.recorded_stacks import STACKS_ON_RECORD
 from depthlaw.paper_checks.routes.search import search
+from depthlaw.paper_checks.routes.signal_propagation.gelu_growth import (
+    EQUAL_MOMENTS,
+    GELU_SECOND,
+    GELU_SLOPE,
+    KAPPA_POST,
+)
 from depthlaw.theory.symbols import L, M, N, displacements, l, scratch, side_symbols
 from depthlaw.theory.symbols import gain_in as w
 from depthlaw.theory.symbols import gain_out as v

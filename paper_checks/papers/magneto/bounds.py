@@ -27,10 +27,16 @@ from depthlaw.paper_checks.papers import cited
 from depthlaw.paper_checks.papers.magneto import theorems
 from depthlaw.paper_checks.routes import algebra, recorded_stacks, second_meanfield
 from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, growth_part, order_key, order_of
-from depthlaw.paper_checks.routes.gelu_growth import EQUAL_MOMENTS, GELU_RMS, KAPPA, KAPPA_POST, gelu_part
 from depthlaw.paper_checks.routes.intervals import ends
 from depthlaw.paper_checks.routes.recorded_stacks import recorded_too
-from depthlaw.paper_checks.routes.update_bounds import Inequality, inequality, v, w
+from depthlaw.paper_checks.routes.signal_propagation.gelu_growth import (
+    EQUAL_MOMENTS,
+    GELU_RMS,
+    KAPPA,
+    KAPPA_POST,
+    gelu_part,
+)
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import Inequality, inequality, v, w
 from depthlaw.theory.symbols import L, l
 
 _PRE = Inequality(scheme="pre-ln", bound=theorems.PRE_BOUND, is_equal=False)

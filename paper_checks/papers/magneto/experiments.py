@@ -8,9 +8,8 @@ from __future__ import annotations
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Claim, Kind, Route, claim
 from depthlaw.paper_checks.claims.statements import Values
-from depthlaw.paper_checks.routes import questions
 from depthlaw.paper_checks.routes.checks import check
-from depthlaw.paper_checks.routes.result_tables import (
+from depthlaw.paper_checks.routes.tables.results import (
     AVERAGE,
     DIVERGED,
     OURS,
@@ -21,7 +20,8 @@ from depthlaw.paper_checks.routes.result_tables import (
     read_table,
     won,
 )
-from depthlaw.paper_checks.routes.training import open_in_small
+from depthlaw.paper_checks.routes.training import questions
+from depthlaw.paper_checks.routes.training.arms import open_in_small
 
 # ---------------------------------------------------------------- the tables
 

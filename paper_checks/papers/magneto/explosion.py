@@ -36,7 +36,7 @@ from depthlaw.paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORI
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, python_command
 from depthlaw.paper_checks.routes.search import prove
-from depthlaw.paper_checks.routes.update_bounds import LETTERS, n, v, w
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import LETTERS, n, v, w
 from depthlaw.theory.symbols import L, k, l, scratch
 
 # ---------------------------------------------------------------- S2-16: one term

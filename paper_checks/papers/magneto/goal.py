@@ -28,9 +28,9 @@ from depthlaw.paper_checks.papers.magneto.initialization import through_sublayer
 from depthlaw.paper_checks.papers.magneto.theorems import bracket_value
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
-from depthlaw.paper_checks.routes.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
 from depthlaw.paper_checks.routes.kernel import GROWTH_BY_KERNEL, InTransformer
-from depthlaw.paper_checks.routes.training import trained_only
+from depthlaw.paper_checks.routes.signal_propagation.gelu_growth import GAMMA_GELU, KAPPA, gelu_behind_gamma
+from depthlaw.paper_checks.routes.training.arms import trained_only
 from depthlaw.theory.symbols import L, scratch
 
 # ---------------------------------------------------------------- the goal: S2-20

@@ -20,8 +20,8 @@ from depthlaw.paper_checks.claims.claim import Cell, Check, Claim, Kind, Mutant,
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, order_key, order_of
-from depthlaw.paper_checks.routes.printed_tables import read
-from depthlaw.paper_checks.routes.update_bounds import LETTERS, n, v, w
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import LETTERS, n, v, w
+from depthlaw.paper_checks.routes.tables.derived import read
 from depthlaw.theory.symbols import L, M, N, k, l, scratch
 from depthlaw.theory.symbols import init_gain as gamma
 

@@ -29,10 +29,10 @@ from depthlaw.paper_checks.claims.claim import (
 from depthlaw.paper_checks.claims.statements import Statement, Values
 from depthlaw.paper_checks.papers.magneto import experiments
 from depthlaw.paper_checks.papers.magneto.experiments import FOUR_SHOT, GLUE, OPUS, SPEECH, VISION, VL, ZERO_SHOT
-from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, check
-from depthlaw.paper_checks.routes.parameter_counts import Count, counted, to_rounding
-from depthlaw.paper_checks.routes.result_tables import (
+from depthlaw.paper_checks.routes.tables.parameter_counts import Count, counted, to_rounding
+from depthlaw.paper_checks.routes.tables.results import (
     AVERAGE,
     DIVERGED,
     OURS,
@@ -50,7 +50,8 @@ from depthlaw.paper_checks.routes.result_tables import (
     rounded_from,
     won,
 )
-from depthlaw.paper_checks.routes.training import BY_TRAINING, Answered, open_in_small
+from depthlaw.paper_checks.routes.training import questions
+from depthlaw.paper_checks.routes.training.arms import BY_TRAINING, Answered, open_in_small
 from depthlaw.theory.symbols import N
 
 _GPT = (ZERO_SHOT, FOUR_SHOT)

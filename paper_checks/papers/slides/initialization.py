@@ -28,11 +28,12 @@ from depthlaw.paper_checks.claims.statements import Growth, Sublayer, Values
 from depthlaw.paper_checks.papers.magneto import explosion, goal, initialization, theorems
 from depthlaw.paper_checks.papers.magneto.goal import true_update
 from depthlaw.paper_checks.papers.slides.experiments import smaller_is_stabler
-from depthlaw.paper_checks.routes import algebra, gelu_growth, kernel, second_meanfield
+from depthlaw.paper_checks.routes import algebra, kernel, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, growth_part, order_key, order_of
 from depthlaw.paper_checks.routes.kernel import kernel_too
 from depthlaw.paper_checks.routes.recorded_stacks import recorded_too
-from depthlaw.paper_checks.routes.update_bounds import n, v, w
+from depthlaw.paper_checks.routes.signal_propagation import gelu_growth
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import n, v, w
 from depthlaw.theory.symbols import L, N, d, gain_in, gain_out, k, l, scratch
 
 _THEOREMS = "Magneto: Initialization, Theorem 1 and Theorem 2"

@@ -43,11 +43,12 @@ from depthlaw.paper_checks.papers.su.sublayers import (
     phi,
     shown,
 )
-from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, check
 from depthlaw.paper_checks.routes.intervals import interval
-from depthlaw.paper_checks.routes.result_tables import AVERAGE, DIVERGED, TRAINED, Column, ran, won
-from depthlaw.paper_checks.routes.training import BY_TRAINING, trained_only
+from depthlaw.paper_checks.routes.tables.results import AVERAGE, DIVERGED, TRAINED, Column, ran, won
+from depthlaw.paper_checks.routes.training import questions
+from depthlaw.paper_checks.routes.training.arms import BY_TRAINING, trained_only
 from depthlaw.theory.symbols import d, scratch, scratch_matrix
 from depthlaw.theory.symbols import residual_weight as alpha
 

@@ -29,13 +29,14 @@ from depthlaw.paper_checks.papers.deepnet.abstract import (
 from depthlaw.paper_checks.papers.magneto.experiments import OPUS
 from depthlaw.paper_checks.papers.su.preliminary_conclusion import growth_by_four
 from depthlaw.paper_checks.papers.su.sublayers import ROUNDING, shown
-from depthlaw.paper_checks.routes import algebra, questions, second_meanfield
+from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check
 from depthlaw.paper_checks.routes.intervals import interval
-from depthlaw.paper_checks.routes.parameter_counts import Count, counted, to_rounding
-from depthlaw.paper_checks.routes.printed_tables import l1_g, norm_g, read_update
 from depthlaw.paper_checks.routes.search import search
-from depthlaw.paper_checks.routes.training import BY_TRAINING
+from depthlaw.paper_checks.routes.tables.derived import l1_g, norm_g, read_update
+from depthlaw.paper_checks.routes.tables.parameter_counts import Count, counted, to_rounding
+from depthlaw.paper_checks.routes.training import questions
+from depthlaw.paper_checks.routes.training.arms import BY_TRAINING
 from depthlaw.theory.symbols import L, N, d, eta, scratch
 
 _FIRST_PARAGRAPH = "first paragraph"

@@ -44,11 +44,12 @@ from depthlaw.paper_checks.papers.su.preliminary_conclusion import (
     why,
 )
 from depthlaw.paper_checks.papers.su.sublayers import ROUNDING, normal
-from depthlaw.paper_checks.routes import algebra, questions
+from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, check, python_command
-from depthlaw.paper_checks.routes.printed_tables import g, l1_g, n, norm_g, norm_theta, read_update, sign_g
 from depthlaw.paper_checks.routes.search import search
-from depthlaw.paper_checks.routes.training import at_this_scale
+from depthlaw.paper_checks.routes.tables.derived import g, l1_g, n, norm_g, norm_theta, read_update, sign_g
+from depthlaw.paper_checks.routes.training import questions
+from depthlaw.paper_checks.routes.training.arms import at_this_scale
 from depthlaw.theory.symbols import L, eta
 from depthlaw.theory.symbols import init_gain as lam
 from depthlaw.theory.symbols import residual_weight as alpha

@@ -41,9 +41,9 @@ from depthlaw.paper_checks.papers.su.sublayers import layer_norm
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, derived
 from depthlaw.paper_checks.routes.intervals import Interval, interval, of_logs
-from depthlaw.paper_checks.routes.parameter_counts import Count, counted, to_rounding
-from depthlaw.paper_checks.routes.printed_tables import read
-from depthlaw.paper_checks.routes.result_tables import Column, won
+from depthlaw.paper_checks.routes.tables.derived import read
+from depthlaw.paper_checks.routes.tables.parameter_counts import Count, counted, to_rounding
+from depthlaw.paper_checks.routes.tables.results import Column, won
 from depthlaw.theory.symbols import L, N
 
 _SECOND, _LAST = "Post-hoc Analysis, second paragraph", "Post-hoc Analysis, last paragraph"

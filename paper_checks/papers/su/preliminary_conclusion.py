@@ -22,8 +22,8 @@ from depthlaw.paper_checks.papers.su.sublayers import attention, ffn, gaussian, 
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import check, derived, growth_part
 from depthlaw.paper_checks.routes.kernel import kernel_too
-from depthlaw.paper_checks.routes.printed_tables import read
 from depthlaw.paper_checks.routes.recorded_stacks import recorded_too
+from depthlaw.paper_checks.routes.tables.derived import read
 from depthlaw.theory.symbols import L, N
 from depthlaw.theory.symbols import init_gain as lam
 from depthlaw.theory.symbols import residual_weight as alpha

@@ -44,11 +44,11 @@ from depthlaw.paper_checks.papers.su.sublayers import (
     layer_norm,
     normal,
 )
-from depthlaw.paper_checks.routes import averages
-from depthlaw.paper_checks.routes.averages import Average
 from depthlaw.paper_checks.routes.checks import Answers, check
 from depthlaw.paper_checks.routes.intervals import Interval, interval, of_logs
 from depthlaw.paper_checks.routes.second_meanfield import coefficients
+from depthlaw.paper_checks.routes.signal_propagation import averages
+from depthlaw.paper_checks.routes.signal_propagation.averages import Average
 from depthlaw.theory.symbols import scratch_matrix
 
 _SECTION = "Self-Attention"

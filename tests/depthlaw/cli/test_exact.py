@@ -18,7 +18,7 @@ from depthlaw.paper_checks.papers.magneto.theorems import (
     same_sums,
 )
 from depthlaw.paper_checks.routes import algebra, second_meanfield
-from depthlaw.paper_checks.routes.update_bounds import LETTERS
+from depthlaw.paper_checks.routes.signal_propagation.update_bounds import LETTERS
 from depthlaw.theory.meanfield.update import predict
 from depthlaw.theory.moments import ACTIVATIONS
 from depthlaw.theory.schemes import SCHEMES, Scheme

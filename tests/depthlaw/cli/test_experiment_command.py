@@ -18,8 +18,8 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, base, experiment
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.scale import SCALES
-from depthlaw.paper_checks.routes.questions import QUESTIONS
-from depthlaw.paper_checks.routes.training import ANSWERS
+from depthlaw.paper_checks.routes.training.arms import ANSWERS
+from depthlaw.paper_checks.routes.training.questions import QUESTIONS
 from depthlaw.sims.training import store, sweep
 from depthlaw.sims.training.store import Row, Store
 from depthlaw.system import places

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from statistics import fmean, stdev
 
+import numpy as np
+
+from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book
 from depthlaw.paper_checks.experiments.best_rates import (
@@ -28,7 +30,7 @@ from depthlaw.paper_checks.experiments.best_rates import (
 )
 from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.routes.checks import Answers
-from depthlaw.paper_checks.routes.training import Answered
+from depthlaw.paper_checks.routes.training.arms import Answered
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.planning import seeds_for_difference
 from depthlaw.sims.training.train import TrainResult
@@ -78,6 +80,11 @@ class Found:
             {n: [_update(of_seed) for of_seed in runs[n]] for n in LAYERS},
             {n: {rate: [losses[rate] for losses in held_out[n]] for rate in GRIDS[scheme]} for n in LAYERS},
         )
+
+    @property
+    def name(self) -> str:
+        """The scheme or recipe."""
+        return self.scheme.removeprefix(OF_RECIPE)
 
     @property
     def slopes(self) -> list[float | None]:
@@ -204,16 +211,14 @@ def transfer(scheme: str, founds: Mapping[str, Found], num_layers: int, guess: f
 def loss_at(curve: Mapping[float, float], rate: float) -> float | None:
     """The loss at a rate between those of a curve, in a straight line over log2(rate); None beyond them.
 
-    >>> from depthlaw.paper_checks.routes.best_rates import loss_at
+    >>> from depthlaw.paper_checks.routes.training.best_rates import loss_at
     >>> loss_at({1.0: 3.0, 4.0: 1.0}, 2.0), loss_at({1.0: 3.0, 4.0: 1.0}, 5.0)
     (2.0, None)
     """
-    places = sorted((math.log2(one), loss) for one, loss in curve.items())
-    x = math.log2(rate)
-    for (first, loss), (last, next_loss) in pairwise(places):
-        if first <= x <= last:
-            return loss + (next_loss - loss) * (x - first) / (last - first)
-    return None
+    rates = sorted(curve)
+    if not rates[0] <= rate <= rates[-1]:
+        return None
+    return float(np.interp(math.log2(rate), np.log2(rates), [curve[one] for one in rates]))
 
 
 def _update(runs: dict[float, TrainResult]) -> float:

@@ -6,11 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import fmean
 
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
 from depthlaw.paper_checks.routes.checks import Answers
-from depthlaw.paper_checks.routes.training import Answered, arm, edges, ends, half_learnt, in_octaves, is_first_larger
+from depthlaw.paper_checks.routes.training.arms import (
+    Answered,
+    arm,
+    edges,
+    ends,
+    half_learnt,
+    in_octaves,
+    is_first_larger,
+)
 from depthlaw.sims.stats import LEVEL
 from depthlaw.sims.training import outcomes
 from depthlaw.sims.training.outcomes import MIN_EDGES, Edge, EdgeComparison
@@ -168,10 +177,10 @@ class RanksFall(Answered):
         found = cases(self.num_layers, self.look, book)
         if (num := len(found[0].edges)) < MIN_EDGES:
             raise LookupError(f"edges lie on a grid, so that {num} seeds may agree by chance: {MIN_EDGES} are needed")
-        x = [sum(case.updates) / len(case.updates) for case in found]
+        x = [fmean(case.updates) for case in found]
         y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in found]
         over_seeds = outcomes.rank_correlation_over_seeds(x, y)
-        over_schemes = outcomes.rank_correlation(x, [sum(row) / len(row) for row in y])
+        over_schemes = outcomes.rank_correlation(x, list(map(fmean, y)))
         return {
             "over seeds": (over_seeds.low, over_seeds.high, over_seeds.mean),
             "over schemes": (over_schemes.low, over_schemes.high, over_schemes.value),

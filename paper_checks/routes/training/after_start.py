@@ -131,7 +131,7 @@ def _update(moves: Moves) -> float:
 def crossing(by_step: Mapping[int, float], level: float) -> float | None:
     """The first step at which the values come down to a level, in a straight line over log2(1 + step) between looks.
 
-    >>> from depthlaw.paper_checks.routes.after_start import crossing
+    >>> from depthlaw.paper_checks.routes.training.after_start import crossing
     >>> crossing({0: 1.0, 1: 0.75, 3: 0.25}, 0.5) == 2**1.5 - 1, crossing({0: 1.0, 1: 0.9}, 0.5)
     (True, None)
     """

@@ -10,9 +10,7 @@ from depthlaw.paper_checks.experiments.stable_rates import bert, gpt, wide
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEPTHS
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name
 from depthlaw.paper_checks.experiments.warmup import plain, warmed
-from depthlaw.paper_checks.routes.best_rates import FollowsUpdate, NearerThanNoMove
-from depthlaw.paper_checks.routes.forecast import RanksFall, SmallerIsStabler
-from depthlaw.paper_checks.routes.training import (
+from depthlaw.paper_checks.routes.training.arms import (
     Answered,
     LargerGradients,
     LargerRate,
@@ -20,6 +18,8 @@ from depthlaw.paper_checks.routes.training import (
     MoreTrain,
     middle,
 )
+from depthlaw.paper_checks.routes.training.best_rates import FollowsUpdate, NearerThanNoMove
+from depthlaw.paper_checks.routes.training.stable_rates import RanksFall, SmallerIsStabler
 
 GPT_ORDER = {
     (other, layers): LargerRate(names=(gpt("sub-ln-gamma", layers), gpt(other, layers)))

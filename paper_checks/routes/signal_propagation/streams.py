@@ -36,7 +36,7 @@ class StreamOrder(Changeable):
 def second_moment(scheme: str) -> Expr:
     """E x_L^2 of a stack of ReLU FFNs with a norm before each branch, in L (even, where the layer's index matters).
 
-    >>> from depthlaw.paper_checks.routes.streams import second_moment
+    >>> from depthlaw.paper_checks.routes.signal_propagation.streams import second_moment
     >>> second_moment("pre-ln"), second_moment("ln-scaling")
     (L/2 + 1, harmonic(L/2) + 1)
     """

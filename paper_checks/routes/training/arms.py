@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 from depthlaw.paper_checks.claims.claim import Check, Evidence, Part, Route, Verdict
@@ -107,7 +108,7 @@ def half_learnt(
         return math.inf if held_out is None else held_out
 
     losses = {scheme: [[loss(run, seed) for seed in seeds] for run in curve] for scheme, curve in curves.items()}
-    best = min(sum(row) / len(row) for rows in losses.values() for row in rows)
+    best = min(fmean(row) for rows in losses.values() for row in rows)
     guess = book[curves[SCHEMES[0]][0].at(seeds[0])].guess
     if not best < guess:
         raise ValueError("half of what the best arm learns: no arm learns anything")

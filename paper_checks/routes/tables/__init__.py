@@ -1,0 +1,1 @@
+"""Tables: derived cells beside the printed ones, printed results, numbers of parameters."""

@@ -1,0 +1,1 @@
+"""What the records of the experiments say, and the claims that training decides."""
