@@ -1,0 +1,152 @@
+"""What the record of transfer says: what a remedy of ``advise`` gains at the tuned rate, and what transfer then costs.
+
+``paper_checks.experiments.transfer`` plans it, and says how each number is found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
+from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
+from depthlaw.paper_checks.experiments.transfer import (
+    MODELS,
+    NONE,
+    NOTHING,
+    RATES,
+    TUNED,
+    arm_name,
+    depths,
+    of_depth,
+)
+from depthlaw.sims.stats import Estimate, estimate
+from depthlaw.sims.training.train import TrainResult
+
+NAME = "transfer"
+LEAST_SEEDS = 3
+"""That an interval wants here: each seed's rates are chosen by the others."""
+ADVISED = "learning-rates"
+"""The first answer of ``advise`` for each of these models."""
+Losses = Mapping[float, Sequence[float]]
+"""By rate, of each seed."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Of a model: held-out losses by depth, remedy and rate, of each seed that is whole."""
+
+    model: str
+    seeds: tuple[int, ...]
+    losses: Mapping[int, Mapping[str, Losses]]
+
+    @classmethod
+    def of(cls, model: str, book: Book, scale: str = SMALL.name) -> Transfer:
+        plan, layers = experiment(NAME, scale), depths(SCALES[scale])
+        arms = {
+            n: {r: {rate: plan.arm(arm_name(model, n, r, rate)) for rate in RATES[model]} for r in of_depth(model, n)}
+            for n in layers
+        }
+        every = [arm for of_layers in arms.values() for by_rate in of_layers.values() for arm in by_rate.values()]
+        there = sorted({trial.seed for trial in book.trials})
+        seeds = tuple(seed for seed in there if all(arm.at(seed) in book for arm in every))
+        losses = {
+            n: {
+                remedy: {rate: [_loss(book[arm.at(seed)]) for seed in seeds] for rate, arm in by_rate.items()}
+                for remedy, by_rate in of_layers.items()
+            }
+            for n, of_layers in arms.items()
+        }
+        return cls(model, seeds, losses)
+
+    @property
+    def deepest(self) -> int:
+        return max(self.losses)
+
+    @cached_property
+    def tuned(self) -> list[float]:
+        """The rate that is tuned at few layers, for each seed by the others."""
+        return [self._best(self.losses[TUNED][NOTHING], seed) for seed in range(len(self.seeds))]
+
+    def _best(self, losses: Losses, seed: int) -> float:
+        """The rate of the least mean loss of the other seeds."""
+        return min(losses, key=lambda rate: _mean_without(losses[rate], seed))
+
+    def at_tuned(self, remedy: str, num_layers: int) -> list[float]:
+        """The loss of each seed."""
+        by_rate = self.losses[num_layers][remedy]
+        return [by_rate[rate][seed] for seed, rate in enumerate(self.tuned)]
+
+    def at_best(self, remedy: str, num_layers: int) -> list[float]:
+        """The loss of each seed at the rate that is best with that remedy."""
+        by_rate = self.losses[num_layers][remedy]
+        return [by_rate[self._best(by_rate, seed)][seed] for seed in range(len(self.seeds))]
+
+    def at_best_of_all(self, num_layers: int) -> list[float]:
+        """The loss of each seed with the best remedy at its best rate."""
+        of_depth_ = self.losses[num_layers]
+        every = {(remedy, rate): values for remedy, by_rate in of_depth_.items() for rate, values in by_rate.items()}
+        best = [min(every, key=lambda one: _mean_without(every[one], seed)) for seed in range(len(self.seeds))]
+        return [every[one][seed] for seed, one in enumerate(best)]
+
+    def gain(self, remedy: str, num_layers: int) -> Estimate:
+        """What a remedy takes off the loss at the tuned rate."""
+        return _difference(self.at_tuned(NOTHING, num_layers), self.at_tuned(remedy, num_layers))
+
+    def transfer_cost(self, remedy: str, num_layers: int) -> Estimate:
+        """What the tuned rate costs, beside the remedy's best."""
+        return _difference(self.at_tuned(remedy, num_layers), self.at_best(remedy, num_layers))
+
+    def remedy_cost(self, remedy: str, num_layers: int) -> Estimate:
+        """What a remedy costs at its best rate, beside the best of all."""
+        return _difference(self.at_best(remedy, num_layers), self.at_best_of_all(num_layers))
+
+    @property
+    def slopes(self) -> list[float | None]:
+        """Of each seed, of log2(best rate) on log2(N) with nothing changed; None where one is beyond the grid."""
+        by_seed = [
+            {
+                n: best_rate({rate: values[seed] for rate, values in self.losses[n][NOTHING].items()})
+                for n in self.losses
+            }
+            for seed in range(len(self.seeds))
+        ]
+        return [slope(of_seed) for of_seed in by_seed]
+
+
+def transfers(book: Book, scale: str = SMALL.name) -> dict[str, Transfer]:
+    """Those of enough seeds, by model."""
+    several = {model: Transfer.of(model, book, scale) for model in MODELS}
+    return {model: one for model, one in several.items() if len(one.seeds) >= LEAST_SEEDS}
+
+
+def pays(transfer: Transfer) -> bool | None:
+    """Whether the first answer of ``advise`` gains at the largest depth; None where the seeds do not tell."""
+    gain = transfer.gain(ADVISED, transfer.deepest)
+    assert gain.low is not None and gain.high is not None
+    return True if gain.low > 0 else False if gain.high < 0 else None
+
+
+def is_cost(cost: Estimate) -> bool | None:
+    """Whether it is above what counts as none; None where the seeds do not tell."""
+    assert cost.low is not None and cost.high is not None
+    return True if cost.low > NONE else False if cost.high < NONE else None
+
+
+def _loss(result: TrainResult) -> float:
+    """That of guessing where the run diverged."""
+    return result.guess if result.held_out is None or result.outcome == "diverged" else result.held_out
+
+
+def _mean_without(values: Sequence[float], left_out: int) -> float:
+    others = [value for index, value in enumerate(values) if index != left_out]
+    return fmean(others) if others else math.inf
+
+
+def _difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    return estimate([one - other for one, other in zip(first, second, strict=True)])
