@@ -36,6 +36,7 @@ from depthlaw.watching.compare import change_at, learnt_limit
 from depthlaw.watching.probe import Found, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
+from depthlaw.watching.shards import Shards, is_cut
 
 _LOG = logging.getLogger("depthlaw")
 _SETTINGS = ("lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "dampening")
@@ -61,10 +62,11 @@ def watch(
     2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
     first step in any case. The run ends in the same bits as without it.
 
-    model: as it is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
-    optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by name), or a
-    function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes on. budget:
-    the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
+    model: as it is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them. Over
+    several processes all call this, and the first one looks; of FSDP2 it holds the whole model, which all gather for
+    each look. optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by
+    name), or a function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes
+    on. budget: the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
     such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a function of
     (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of
     Lightning, or several of these. start: the number of the first step, of a run that goes on.
@@ -158,6 +160,9 @@ class Watch:
         self._number = self._first = start
         self._tokens: int | None = None
         self._before: dict[str, Tensor] | None = None
+        self._shards: Shards | None = None
+        self._gathers = False
+        self._asked = -1
         self._rates: dict[str, float] = {}
         self._limits: dict[str, tuple[float, Alarm | None]] = {}
         self._bases: dict[str, float] = {}
@@ -175,11 +180,17 @@ class Watch:
 
     @_guarded
     def _begin(self, probe: Any, to: str | Path | None, reference: str | Path | None) -> None:
-        if _rank():  # of DDP the first process looks, and the others know no more
+        if is_cut(self._module):
+            self._shards = Shards(self._module)
+            self._hook_on()
+            if self._shards.copy is None:
+                return
+            self._module = self._shards.copy
+        elif _rank():  # of DDP the first process looks, and the others know no more
             self._end(None)
             return
-        if is_sharded(self._module):
-            raise ValueError("its parameters are sharded (FSDP, tensor parallel, ZeRO-3), which a watch cannot read")
+        elif is_sharded(self._module):
+            raise ValueError("its parameters are cut by FSDP1, tensor parallelism or ZeRO-3, which a watch cannot read")
         answer = probe(self._module) if callable(probe) else probe
         self._inputs = copy.deepcopy(given(answer, self._module))  # a loader may fill its tensors anew
         self._read()
@@ -187,10 +198,14 @@ class Watch:
             self._refer(reference)
         if to is not None:
             self._writer = Writer(to, self._header())
+        if self._shards is None:
+            self._hook_on()
+        self._spent = time.perf_counter() - self._began
+
+    def _hook_on(self) -> None:
         for optimizer in map(_bare, self._optimizers):
             if hasattr(optimizer, "register_step_pre_hook"):
-                self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._keep()))
-        self._spent = time.perf_counter() - self._began
+                self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._before_step()))
 
     def _read(self) -> None:
         """The roles, and the names that they are of; anew where parameters were added."""
@@ -246,7 +261,7 @@ class Watch:
     # ------------------------------------------------------------ each step
 
     def __enter__(self) -> Watch:
-        self._keep()
+        self._before_step()
         return self
 
     def __exit__(
@@ -255,26 +270,52 @@ class Watch:
         if kind is None:
             self.step()
 
+    def _before_step(self) -> None:
+        """Of several processes all gather, or none."""
+        if self._shards is None:
+            self._keep()
+        elif self._before is None and self._is_candidate() and self._asked != self._number:
+            self._asked = self._number
+            if not self._shards.agree(not self.has_ended):
+                self._let_go()
+            elif self._shards.agree(self._is_due()):
+                self._gathers = True
+                self._before = self._shards.gathered()
+                self._keep()
+
+    def _let_go(self) -> None:
+        """The first process has ended its watch: so do all."""
+        self.has_ended = True
+        for hook in self._hooks:
+            hook.remove()
+
     @_guarded
     def _keep(self) -> None:
-        """Before a step: what the parameters are, if it is to be looked at."""
-        if self._before is not None or not self._is_due():
-            return
+        """What the parameters are before a step, if it is to be looked at."""
+        if self._shards is None:
+            if self._before is not None or not self._is_due():
+                return
+            self._before = {n: p.detach().clone() for n, p in self._module.named_parameters() if p.requires_grad}
         began = time.perf_counter()
-        self._before = {n: p.detach().clone() for n, p in self._module.named_parameters() if p.requires_grad}
         self._rates = {}
         groups = [group for one in self._optimizers for group in getattr(one, "param_groups", ())]
         rates = {id(parameter): float(group.get("lr", math.nan)) for group in groups for parameter in group["params"]}
-        for name, parameter in self._module.named_parameters():
+        named = dict(self._module.named_parameters()) if self._shards is None else self._shards.parameters
+        for name, parameter in named.items():
             if id(parameter) in rates:
                 self._rates[name] = rates[id(parameter)]
         self._last_cost = time.perf_counter() - began
 
+    def _is_candidate(self) -> bool:
+        """Whether the step that comes is looked at, if the budget goes so far."""
+        number = self._number - self._first
+        return self._number % self._every == 0 or (number < self._every and number & (number - 1) == 0)
+
     def _is_due(self) -> bool:
         """Whether the step that comes is looked at."""
-        number = self._number - self._first
-        if self._number % self._every and not (number < self._every and number & (number - 1) == 0):
+        if not self._is_candidate():
             return False
+        number = self._number - self._first
         if self._decided is None or self._decided[0] != self._number:
             within = (
                 number == 0
@@ -287,9 +328,13 @@ class Watch:
     def step(self, loss: Any = None, *, tokens: int | None = None) -> None:
         """Behind each step of the optimizers, and once for all of them. loss: of the run, if it is to be recorded.
         tokens: how many this step has seen, so that runs can be compared at equal tokens."""
-        self._step(loss, tokens)
+        goes_on = self._shards is None or not self._gathers or self._shards.agree(not self.has_ended)
+        if self._shards is not None and self._gathers and goes_on:
+            self._shards.refresh()
+        if goes_on and self._is_first:
+            self._step(loss, tokens)
         self._number += 1
-        self._before = None
+        self._before, self._gathers = None, False
 
     @_guarded
     def _step(self, loss: Any, tokens: int | None) -> None:
@@ -379,7 +424,7 @@ class Watch:
         """
         if not update > 0:
             raise ValueError(f"a limit says how many times as far, and is above 0; here {update}")
-        if self.has_ended:
+        if self.has_ended or not self._is_first:
             return
         known = self._probe.roles.names
         if role not in known:
@@ -413,14 +458,20 @@ class Watch:
 
     def close(self) -> None:
         """Look no more, and close the file. A run that ends does not need it."""
-        if not self.has_ended:
+        if not self.has_ended and self._is_first:
             self._end(None)
+
+    @property
+    def _is_first(self) -> bool:
+        """Of processes over which FSDP2 has cut the model, whether this is the one that looks."""
+        return self._shards is None or self._shards.copy is not None
 
     def _end(self, line: str | None) -> None:
         self.has_ended = True
         self._before = None
-        for hook in self._hooks:
-            hook.remove()
+        if self._shards is None:  # else the other processes are to be told, before their next look
+            for hook in self._hooks:
+                hook.remove()
         if self._writer is not None:
             try:
                 self._writer.close()

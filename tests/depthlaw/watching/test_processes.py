@@ -29,25 +29,26 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_two_processes_end_in_the_same_bits(kind: str, folder: Path) -> None:
     ends = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    watched, plain = ([end[f"{kind}, {is_watched}"] for end in ends] for is_watched in (True, False))
-    for one in (*watched, plain[1]):
+    watched, plain, failed = ([end[f"{kind}, {how}"] for end in ends] for how in (True, False, "fails"))
+    for one in (*watched, plain[1], *failed):
         assert all(torch.equal(one[name], value) for name, value in plain[0].items())
 
 
-def test_the_first_process_of_ddp_watches(folder: Path) -> None:
-    run = Run.read(folder / "ddp.jsonl")
-    assert [look.step for look in run.looks] == [0, 1, 2]
-    assert {"q", "k", "v", "out", "fc1", "fc2"} < run.looks[-1].roles.keys()
-    assert run.header.module == "GPT"
+def test_the_first_process_watches(folder: Path) -> None:
+    """FSDP2 trains the model that DDP trains, and the whole of it is looked at."""
+    ddp, fsdp = (Run.read(folder / f"{kind}.jsonl") for kind in ("ddp", "fsdp"))
+    assert [look.step for look in ddp.looks] == [look.step for look in fsdp.looks] == [0, 1, 2, 3]
+    assert {"q", "k", "v", "out", "fc1", "fc2"} < ddp.looks[-1].roles.keys()
+    assert ddp.header.module == fsdp.header.module == "GPT"
+    assert ddp.header.roles == fsdp.header.roles
+    for one, other in zip(ddp.looks, fsdp.looks, strict=True):
+        assert one.whole == pytest.approx(other.whole, rel=1e-3)
+        for role, own in one.roles.items():
+            assert own.change == pytest.approx(other.roles[role].change, rel=1e-2)
+            assert (own.rate, own.weight) == (other.roles[role].rate, pytest.approx(other.roles[role].weight, rel=1e-4))
 
 
-def test_of_fsdp_one_line_says_that_it_cannot_be_read(folder: Path) -> None:
-    assert not (folder / "fsdp.jsonl").exists()
+def test_a_watch_that_ends_in_the_first_process_ends_in_all(folder: Path) -> None:
+    """Whose runs go on: what would wait for the other for ever is said beforehand."""
     lines = [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    assert lines == [
-        [
-            "depthlaw: the watch has ended, the run goes on: its parameters are sharded (FSDP, tensor parallel, "
-            "ZeRO-3), which a watch cannot read"
-        ],
-        [],
-    ]
+    assert lines == [2 * ["depthlaw: the watch has ended, the run goes on: OSError: the log is lost"], []]

@@ -1,7 +1,7 @@
 """What each of two gloo processes does in ``test_processes``: python -m tests.depthlaw.watching.two_processes FOLDER.
 
-A small GPT is trained three times: with and without a watch over DDP, and with one over FSDP2. Each process writes its
-last weights, and what was logged, by its rank.
+A small GPT is trained over DDP and over FSDP2, with a watch and without, and with one whose log fails at its second
+look. Each process writes its last weights, and what was logged, by its rank.
 """
 
 import json
@@ -20,7 +20,12 @@ import depthlaw
 from tests.depthlaw.watching.models import GPT, batch
 
 
-def trained(kind: str, folder: Path, *, is_watched: bool) -> dict[str, torch.Tensor]:
+def fail(numbers: dict[str, float], step: int) -> None:
+    if step == 1:
+        raise OSError("the log is lost")
+
+
+def trained(kind: str, folder: Path, *, is_watched: bool, log: Any = ()) -> dict[str, torch.Tensor]:
     torch.manual_seed(1)
     model = GPT()
     run = model
@@ -34,8 +39,10 @@ def trained(kind: str, folder: Path, *, is_watched: bool) -> dict[str, torch.Ten
     torch.manual_seed(5 + dist.get_rank())
     watch = None
     if is_watched:
-        watch = depthlaw.watch(run, optimizer, probe=batch(99), to=folder / f"{kind}.jsonl", every=1, budget=None)
-    for step in range(3):
+        to = None if log else folder / f"{kind}.jsonl"
+        watch = depthlaw.watch(run, optimizer, probe=batch(99), to=to, every=1, budget=None, log=log)
+        watch.limit("fc2", 1e9)
+    for step in range(4):
         run(*batch(10 * step + dist.get_rank()))[1].backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -57,6 +64,7 @@ def main(folder: Path) -> None:
     for kind in ("ddp", "fsdp"):
         for is_watched in (True, False):
             ends[f"{kind}, {is_watched}"] = trained(kind, folder, is_watched=is_watched)
+        ends[f"{kind}, fails"] = trained(kind, folder, is_watched=True, log=fail)
     torch.save(ends, folder / f"{rank}.pt")
     (folder / f"{rank}.json").write_text(json.dumps(lines), encoding="utf-8")
     dist.barrier()
