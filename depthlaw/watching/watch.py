@@ -66,10 +66,10 @@ def watch(
     several processes all call this, and the first one looks; of FSDP2 it holds the whole model, which all gather for
     each look. optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by
     name), or a function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes
-    on. budget: the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
-    such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a function of
-    (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of
-    Lightning, or several of these. start: the number of the first step, of a run that goes on.
+    on. budget: the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of
+    another run, such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a
+    function of (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a
+    logger of Lightning, or several of these. start: the number of the first step, of a run that goes on.
 
     ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
 
