@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -250,7 +250,8 @@ class Pair:
 
 
 def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
-    """Each sublayer beside the one of its kind and place that is asked for, where there is one."""
+    """Each sublayer beside the one of its kind and place that is asked for, where there is one. An attention and an FFN
+    in turn have the numbers of those that are side by side, and the other way round."""
     for side, sublayers in zip(built.sides.values(), (asked.encoder, asked.decoder), strict=False):
         by_kind: dict[str, list[SublayerConfig]] = {}
         for sublayer in sublayers:
@@ -258,7 +259,16 @@ def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
         seen: dict[str, int] = {}
         for sub in side:
             seen[sub.kind] = number = seen.get(sub.kind, 0) + 1
-            wanted = by_kind.get(sub.kind, [])
+            wanted = by_kind.get(sub.kind) or _of_other_kinds(sub.kind, by_kind)
             if wanted:
                 own = wanted[min(number, len(wanted)) - 1]
                 yield Pair(sub, own, asked.places(own), sub.layer)
+
+
+def _of_other_kinds(kind: str, by_kind: Mapping[str, Sequence[SublayerConfig]]) -> Sequence[SublayerConfig]:
+    if kind in ("attention", "ffn"):
+        return by_kind.get("parallel", ())
+    both = zip(by_kind.get("attention", ()), by_kind.get("ffn", ()), strict=False)
+    return [
+        replace(first, kind=kind, gains={**first.gains, **second.gains}) for first, second in both if kind == "parallel"
+    ]

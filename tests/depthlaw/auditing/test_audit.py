@@ -46,7 +46,17 @@ from tests.depthlaw.auditing.gallery import (
     two_sides,
     xavier_scaled,
 )
-from tests.depthlaw.auditing.transformer import At, Block, FeedForward, Shape, Sublayer, everywhere, transformer, xavier
+from tests.depthlaw.auditing.transformer import (
+    At,
+    Block,
+    FeedForward,
+    Matrix,
+    Shape,
+    Sublayer,
+    everywhere,
+    transformer,
+    xavier,
+)
 from tests.often import often
 
 MODELS = """
@@ -946,6 +956,34 @@ def test_a_forgotten_residual_connection_is_one_fault() -> None:
     (fault,) = audit(build, (2, 4), recipe="gpt2", measures=False).faults
     matrices = [name for name, p in build(4).named_parameters() if "ffn" in name and p.ndim == 2 and "norm" not in name]
     assert fault.kind == "no-residual" and len(matrices) == 8 and set(fault.where) == set(matrices)
+
+
+@pytest.mark.parametrize(
+    ("std", "kind", "says"),
+    [
+        (
+            lambda num_layers: 1 / num_layers,
+            "init-constant",
+            "times the scale of gpt-neox, that of twice as many layers",
+        ),
+        (lambda _: 1 / 3**0.5, "init-law", "do not depend on the number of layers"),
+        (lambda num_layers: 2 / num_layers, None, ""),
+    ],
+)
+def test_layers_in_turn_have_the_stds_of_those_side_by_side(
+    std: Callable[[int], float], kind: str | None, says: str
+) -> None:
+    """std: of what ends a branch, in units of 1/sqrt(d). As a public trainer has GPT-NeoX's initialisation for its
+    Llamas, once by half and once not at all."""
+
+    def law(matrix: Matrix) -> float:
+        return (std(matrix.place.num_layers) if matrix.role in ("out", "fc2") else (2 / 5) ** 0.5) / 32**0.5
+
+    answer = audit(transformer(replace(GPT_2, d_model=32), law), (2, 4), recipe="gpt-neox", measures=False)
+    faults = {fault.kind: fault.what for fault in answer.faults if fault.kind.startswith("init")}
+    assert list(faults) == ([kind] if kind else [])
+    assert all("out and fc2" in what and says in what for what in faults.values())
+    assert "structure" in {fault.kind for fault in answer.faults}
 
 
 def test_laws_of_the_layers_that_were_asked_for_are_no_second_fault() -> None:
