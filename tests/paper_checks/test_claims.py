@@ -320,10 +320,12 @@ def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixtu
 
 
 def test_every_counterexample_is_run_again_outside_of_the_claims() -> None:
-    """By a test with the claim in its name, in a module of counterexamples: real networks, and exact numbers."""
+    """By a command that is Python of its own, whose numbers are ``SHOWN``; or by a test with the claim in its name, in
+    a module of counterexamples: real networks, and exact numbers."""
     modules = (ROOT / "tests" / "paper_checks").glob("test_counterexamples*.py")
     tests = re.findall(r"^def test_\w+", "\n".join(path.read_text(encoding="utf-8") for path in modules), re.MULTILINE)
     tested = {id_ for name in tests for id_ in re.findall(r"(?<=_)(?:S[123]|[A-Z]{2})_\d\d(?=_)", name)}
+    tested |= {id_.replace("-", "_") for id_ in (*SHOWN, *DRAWN)}
     assert {id_.replace("-", "_") for id_, one in claims().items() if one.expected is REFUTED} <= tested
 
 
