@@ -23,7 +23,7 @@ from depthlaw.sims.stats import Estimate, estimate, ratio
 from depthlaw.theory.kernel.predict import unit_power
 from depthlaw.theory.rules.solve import evaluate, solve_rule
 from depthlaw.theory.schemes import custom_scheme
-from tests.command import document, options, refusal, told
+from tests.command import document, options, told
 from tests.often import often
 
 D, TOKENS, HEADS = 128, 8, 4
@@ -105,7 +105,6 @@ def moved(lines: list[str], num_layers: int, seed: int, optimizer: str, **block:
     return total
 
 
-Moved = list[dict[str, float]]
 GPT = {"scheme": "gpt2", "activation": "gelu"}
 POST = {"scheme": "deepnorm", "activation": "gelu"}
 GATED = {"scheme": "pre-ln", "activation": "swiglu", "norm_kind": "rmsnorm"}
@@ -552,32 +551,3 @@ def test_what_is_held_needs_nothing() -> None:
 def test_a_branch_that_starts_at_zero_has_advice() -> None:
     advice = advise(scheme="fixup", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
     assert advice.factors["update"] == pytest.approx(2.0, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ("--scheme gpt2 --optimizer adamw --from-layers 4 --layers 4 --width 64", "equal depths"),
-        ("--recipe t5 --optimizer adamw --from-layers 2 --layers 4 --width 64", "made for adafactor"),
-        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --heads 7", "--heads 7"),
-        ("--scheme gpt2 --optimizer adamw --from-layers 2 --width 64", "--layers N is wanted"),
-        (
-            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4,8 --width 64 --code best",
-            "--code is of one depth",
-        ),
-        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 2,8 --width 64", "equal depths"),
-        ("--scheme gpt2 --optimizer adamw --from-layers 2 --sublayers 4 --width 64", "--sublayers is no option"),
-        ("--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --decoder-layers 2", "encoder-decoder"),
-        ("--scheme rezero --optimizer adamw --from-layers 2 --layers 4 --width 64", "leaves the branch matrices"),
-        (
-            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --tokens 4 --code it",
-            "no remedy here",
-        ),
-        (
-            "--scheme gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --code best --json",
-            "do not go together",
-        ),
-    ],
-)
-def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:
-    assert says in refusal("advise", *more.split())

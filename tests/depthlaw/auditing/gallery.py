@@ -166,11 +166,6 @@ def scale_tied_twice(model: Any) -> None:
             model.get_submodule(name).weight.mul_(0.1)
 
 
-def scale_embedding(model: Any) -> None:
-    with torch.no_grad():
-        model.stack.embedding.weight.mul_(0.1)
-
-
 def all_parameters_normal(model: Any) -> None:
     for name, parameter in model.named_parameters():
         if "norm" in name and name.endswith("weight"):

@@ -350,22 +350,6 @@ def test_several_stand_side_by_side_by_role() -> None:
     assert by_role["fc3"][1] == by_role["norm_bias"][0] == "-"
 
 
-@pytest.mark.parametrize(
-    ("options", "refusal"),
-    [
-        ("predict --scheme pre-ln,pre-ln --optimizer sgd --sublayers 4", "a scheme is named twice"),
-        ("predict --recipe gpt2,gpt2 --optimizer sgd --layers 4", "a recipe is named twice"),
-        ("predict --scheme pre-ln,llama-2 --optimizer sgd --sublayers 4", "llama-2 is a recipe"),
-        ("predict --scheme pre-ln,gpt2 --optimizer sgd --sublayers 4 --plot a.svg", "--plot draws one scheme"),
-        ("measure --scheme pre-ln,gpt2 --optimizer sgd --sublayers 4", "give one; several side by side are"),
-        ("advise --recipe gpt2,vit --optimizer adamw --from-layers 2 --layers 4 --width 64", "give one; several"),
-    ],
-)
-def test_several_are_refused_where_one_is_wanted(options: str, refusal: str) -> None:
-    result = depthlaw(*options.split())
-    assert result.returncode == 2 and refusal in result.stderr and result.stderr.count("\n") == 1
-
-
 # ---------------------------------------------------------------- behind the first steps
 
 
