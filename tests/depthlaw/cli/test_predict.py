@@ -258,26 +258,9 @@ def test_a_recipe_says_what_nobody_asked_for(name: str, options: str, network: d
 
 
 def test_what_a_recipe_leaves_out_is_told() -> None:
-    shown = " ".join(
-        told(
-            *[
-                "predict",
-                "--recipe",
-                "gemma-2",
-                "--optimizer",
-                "adamw",
-                "--layers",
-                "1",
-                "--tokens",
-                "2",
-                "--width",
-                "64",
-            ]
-        ).split()
-    )
-    assert "Left out of gemma-2: the cap of 30 on the logits." in shown
-    asked = "predict --recipe olmo-2 --optimizer adamw --layers 1 --tokens 2 --width 64 --json"
-    without, with_eps = (json.loads(told(*f"{asked} {option}".split())) for option in ("", "--norm-eps 1e-3"))
+    asked = "--recipe {} --optimizer adamw --layers 1 --tokens 2 --width 64"
+    assert "Left out of gemma-2: the cap of 30 on the logits." in " ".join(printed(asked.format("gemma-2")).split())
+    without, with_eps = (answer(f"{asked.format('olmo-2')} {option}") for option in ("", "--norm-eps 1e-3"))
     assert with_eps["network"]["norm_eps"] == 1e-3 and "norm_eps" not in without["network"]
     assert with_eps["rows"][0]["update"] < without["rows"][0]["update"] / 2
 
