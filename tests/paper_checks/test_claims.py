@@ -300,7 +300,7 @@ def is_shown(id_: str, option: str, code: str) -> bool:
     "id_", often((id_ for id_, claim in reversed(claims().items()) if claim.expected is REFUTED), 5)
 )
 def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
-    examples = [one["counterexample"] for one in once.claim(id_)["parts"] if one["counterexample"]]
+    examples = [one["counterexample"] for one in once.judged_claim(id_)["parts"] if one["counterexample"]]
     assert examples
     for example in examples:
         program, command, *arguments = shlex.split(example["command"])
