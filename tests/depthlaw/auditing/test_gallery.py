@@ -21,7 +21,7 @@ def called(module: nn.Module, twin: Twin) -> Inputs:
     return guess(module) if twin.inputs is None else given(twin.inputs(module), module)
 
 
-@pytest.mark.parametrize("planted", often(PLANTED, 3), ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", often(PLANTED, 2), ids=lambda planted: planted.name)
 def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
     assert not missed(planted)
 
