@@ -77,12 +77,3 @@ def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
     """But for torchtitan's, whose scaled up matrix is a fault by any other claim than its own."""
     found = audit(twin.build, twin.layers, inputs=twin.inputs, measures=False, has_nearest=False).faults
     assert [fault.role for fault in found] == (["fc3"] if twin.recipe == "torchtitan" else [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["hf-gpt2-c-proj", "alpha-exponent", "torchscale-1.15"])
-def test_a_fault_says_what_it_comes_to(name: str) -> None:
-    planted = BY_NAME[name]
-    answer = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, recipe=planted.twin.recipe)
-    assert all(" at 1,000, predicted" in fault.why for fault in answer.faults)
-    assert all(isinstance(depth.built.module, nn.Module) for depth in answer.depths)
