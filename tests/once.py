@@ -22,7 +22,7 @@ def once(name: str, make: Callable[[], Any]) -> Any:
 
     The first worker to ask makes it, and one that asks meanwhile waits. An error is not kept: the next one tries again.
     """
-    path = Path(os.environ[FOLDER]) / f"{name}.json"
+    path = _place(name)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".lock").open("w") as lock:
@@ -32,6 +32,10 @@ def once(name: str, make: Callable[[], Any]) -> Any:
                 part.write_text(json.dumps(make()), encoding="utf-8")
                 part.replace(path)
     return json.loads(_kept(path))
+
+
+def _place(name: str) -> Path:
+    return Path(os.environ[FOLDER]) / f"{name}.json"
 
 
 @cache
@@ -47,6 +51,20 @@ def claim(id_: str) -> dict[str, Any]:
 def quick_claim(id_: str) -> dict[str, Any]:
     """The entry of one claim in the document of ``verify --quick``."""
     return once(f"claims/{id_}", lambda: _judge(id_))["quick"]
+
+
+def judged_claim(id_: str) -> dict[str, Any]:
+    """The entry of one claim in the document of ``verify``, whose mutants are tried only where somebody wanted them."""
+    if _place(f"claims/{id_}").exists():
+        return claim(id_)
+    return once(f"judged/{id_}", lambda: _judge_alone(id_))
+
+
+def _judge_alone(id_: str) -> dict[str, Any]:
+    from depthlaw.paper_checks.verify.document import check_claim
+
+    gc.freeze()  # as before each test: what the claims before it derived is not looked at again
+    return check_claim(id_, False)
 
 
 def _judge(id_: str) -> dict[str, Any]:
@@ -68,7 +86,7 @@ def _judge(id_: str) -> dict[str, Any]:
 
 
 def whole() -> dict[str, Any]:
-    """The document of all claims, with the tables that sources print; every mutant tried."""
+    """The document of all claims, with the tables that sources print; test_claims.py tries their mutants."""
     return once("verify", _document)
 
 
@@ -78,6 +96,6 @@ def _document() -> dict[str, Any]:
     from depthlaw.paper_checks.verify import document as engine
     from depthlaw.paper_checks.verify.concord import agreements
 
-    entries = [claim(id_) for id_ in claims()]
+    entries = [judged_claim(id_) for id_ in claims()]
     rows = side_by_side(engine.small_tables(), claims().values())
     return engine.assemble(entries, rows, got=engine.STORED, file=engine.IN_STEP, beside=agreements())

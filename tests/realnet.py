@@ -8,15 +8,11 @@ Nothing here reads `theory`. The network is the design's one form, square, one i
 computed in float64 (the Gaussian draws have float32's 24 bits: five times faster), with every gradient from autograd
 and many networks at once. Shapes: S networks (seeds), D width.
 
-The matrices come in two ways that have one and the same law at every width:
-
-- `matrices="explicit"`: the D x D matrices are there and so are their gradients; every norm is a norm of `W.grad`.
-- `matrices="implicit"`: with one input each matrix is used once forward (h = W x) and once backward (W^T delta), and
-  for a Gaussian matrix both can be drawn without it: h ~ N(0, gain^2 |x|^2 / d), and, given h, W^T delta is
-  x (h . delta)/|x|^2 plus a Gaussian of scale gain |delta| / sqrt(d) orthogonal to x. It costs O(D) instead of O(D^2),
-  so that widths of thousands and depths of a hundred are in reach.
-
-`tests/sims/test_measure.py` checks implicit ones against the explicit ones of `sims`.
+The D x D matrices are not there: with one input each is used once forward (h = W x) and once backward (W^T delta), and
+for a Gaussian matrix both can be drawn without it: h ~ N(0, gain^2 |x|^2 / d), and, given h, W^T delta is
+x (h . delta)/|x|^2 plus a Gaussian of scale gain |delta| / sqrt(d) orthogonal to x. It costs O(D) instead of O(D^2), so
+that widths of thousands and depths of a hundred are in reach. `tests/sims/test_measure.py` checks this against the
+matrices of `sims`.
 """
 
 from __future__ import annotations
@@ -180,7 +176,7 @@ class _ImplicitMatrix(torch.autograd.Function):
 Sums = dict[tuple[str, str], Tensor]  # (functional, role) -> one number per seed
 
 
-def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, matrices: str) -> Sums:
+def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator) -> Sums:
     sums: Sums = {(name, role): torch.zeros(num_seeds, dtype=torch.float64) for name in FUNCTIONALS for role in ROLES}
 
     def record(role: str, values: dict[str, Tensor]) -> None:
@@ -188,38 +184,23 @@ def _run(stack: Stack, width: int, num_seeds: int, generator: torch.Generator, m
             sums[name, role] += value
 
     gains = {"fc1": stack.w, "fc2": stack.v}
-    explicit: list[tuple[str, Tensor]] = []
 
     def linear(role: str, index: int, x_SD: Tensor) -> Tensor:
-        gain = gains[role][index]
-        if matrices == "implicit":
-            return _ImplicitMatrix.apply(x_SD, gain, generator, partial(record, role))
-        weight_SDD = (gain / math.sqrt(width) * draw((num_seeds, width, width), generator)).requires_grad_()
-        explicit.append((role, weight_SDD))
-        return torch.bmm(weight_SDD, x_SD.unsqueeze(-1)).squeeze(-1)
+        return _ImplicitMatrix.apply(x_SD, gains[role][index], generator, partial(record, role))
 
     x_SD = (math.sqrt(stack.start) * draw((num_seeds, width), generator)).requires_grad_()
     head_SD = draw((num_seeds, width), generator) / math.sqrt(width)
     logit_S = (head_SD * forward(stack, x_SD, linear)).sum(-1)
     logit_S.sum().backward()
-    for role, weight_SDD in explicit:
-        grad_SDD = weight_SDD.grad
-        assert grad_SDD is not None
-        l2 = grad_SDD.flatten(1).norm(dim=1)
-        l1, weight_l2 = grad_SDD.abs().sum((1, 2)), weight_SDD.detach().flatten(1).norm(dim=1)
-        # One input: the gradient has rank one.
-        nuclear = torch.linalg.matrix_norm(grad_SDD, "nuc") if width <= 8 else l2
-        record(role, functionals(l1, l2, nuclear, weight_l2, width))
     return sums
 
 
-def measure(stack: Stack, width: int, num_seeds: int, seed: int, *, matrices: str = "implicit") -> Sums:
+def measure(stack: Stack, width: int, num_seeds: int, seed: int) -> Sums:
     """Every functional by role and in total ("update"), one number per network; no learning-rate multiplier."""
     generator = torch.Generator().manual_seed(seed)
-    per_seed = stack.num_sublayers * width * (12 if matrices == "implicit" else 5 * width)
-    chunk = max(1, min(num_seeds, 40_000_000 // per_seed))
+    chunk = max(1, min(num_seeds, 40_000_000 // (12 * stack.num_sublayers * width)))
     sizes = [min(chunk, num_seeds - start) for start in range(0, num_seeds, chunk)]
-    parts = [_run(stack, width, size, generator, matrices) for size in sizes]
+    parts = [_run(stack, width, size, generator) for size in sizes]
     sums = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
     return sums | {(name, "update"): sums[name, "fc1"] + sums[name, "fc2"] for name in FUNCTIONALS}
 
@@ -230,7 +211,6 @@ class Curve:
 
     limit: float
     limit_error: float
-    freedom: int  # of the least certain standard error
 
 
 def extrapolate(widths: Sequence[int], samples: Sequence[Tensor], degree: int = 2) -> Curve:
@@ -246,4 +226,4 @@ def extrapolate(widths: Sequence[int], samples: Sequence[Tensor], degree: int = 
         covariance = np.linalg.inv(scaled.T @ scaled)
         limit = float((covariance @ scaled.T @ (means / errors))[0] / scale[0])
         limit_error = float(math.sqrt(covariance[0, 0]) / scale[0])
-    return Curve(limit=limit, limit_error=limit_error, freedom=min(map(len, samples)) - 1)
+    return Curve(limit=limit, limit_error=limit_error)

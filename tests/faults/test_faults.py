@@ -16,17 +16,17 @@ FAULTS = script.read()
 PLANTED = """
 [[fault]]
 name = "a comment"
-file = "paper_checks/routes/search.py"
-old = "effective += 1"
-new = "effective += 1  # one more"
-tests = ["tests/paper_checks/test_search.py"]
+file = "sims/locks.py"
+old = "number = file.fileno()"
+new = "number = file.fileno()  # of the system"
+tests = ["tests/sims/test_locks.py"]
 
 [[fault]]
-name = "the first failing case"
-file = "paper_checks/routes/search.py"
-old = "found=failing[-1]"
-new = "found=failing[0]"
-tests = ["tests/paper_checks/test_search.py"]
+name = "two bytes are locked"
+file = "sims/locks.py"
+old = "windows.LK_NBLCK, 1)"
+new = "windows.LK_NBLCK, 2)"
+tests = ["tests/sims/test_locks.py"]
 """
 
 
@@ -52,7 +52,7 @@ def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture
     assert script.main([], tmp_path) == 1
     said = capsys.readouterr().out
     assert "some: a comment: MISSED\n" in said
-    assert "some: the first failing case: caught by tests/paper_checks/test_search.py::" in said
+    assert "some: two bytes are locked: caught by tests/sims/test_locks.py::" in said
     assert said.endswith("1 of 2 planted faults caught\n")
 
 

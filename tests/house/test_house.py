@@ -205,7 +205,7 @@ LIGHT = {
     "--help": HEAVY,
     "tables --only bounds": HEAVY,
     "explain S2-08": ("torch", "scipy", "depthlaw.paper_checks.papers.magneto"),
-    "rule --norm post --optimizer adam --arch encoder --layers 8": ("torch",),
+    "rule --norm post --optimizer adam --arch encoder --layers 2": ("torch",),
     "predict --scheme admin --optimizer sgd --sublayers 2 --tokens 2 --attention": ("torch",),
 }
 """What a command that people wait for does not import: it is what took most of their time."""

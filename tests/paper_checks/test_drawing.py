@@ -75,9 +75,6 @@ def test_what_is_outside_is_cut_off_and_points_there_are_arrows() -> None:
     assert all(top <= y <= bottom for _, y in near_0[0])
 
 
-# ---------------------------------------------------------------- names
-
-
 # ---------------------------------------------------------------- pages and files
 
 

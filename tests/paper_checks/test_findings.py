@@ -11,7 +11,7 @@ from sympy import Rational
 from depthlaw.paper_checks.claims.claim import Finding, Number, Verdict, number
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.verify.findings import claims_with_findings, finding_of, findings
-from tests.once import claim
+from tests.once import judged_claim as claim
 
 _NAMES = re.compile(r"\b(?:Theorem|Lemma) \d+\.\d+")
 LOOKED_UP = {

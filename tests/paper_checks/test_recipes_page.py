@@ -62,11 +62,11 @@ def test_going_is_that_of_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_measured_models_are_beside_their_own_prediction() -> None:
-    lines = recipes.beside()
+    lines, kept = recipes.beside(), record.read(clients.PATH)
     assert {line.case.client.name for line in lines} == set(clients.CLIENTS)
     for line in lines:
         sizes = record.plain(line.case.sizes(line.optimizer))
-        several = [one for one in record.read(clients.PATH) if sizes.items() <= one.config.items()]
+        several = [one for one in kept if sizes.items() <= one.config.items()]
         run = record.find(several, several[0].config)
         exact = kernel_kept.read(clients.PREDICTED).find(line.case.network, line.optimizer).by_optimizer[line.optimizer]
         values = [value for value in run.values["update"] if value is not None]

@@ -34,7 +34,7 @@ def small() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def whole() -> dict[str, Any]:
-    """The document of all claims, mutants tried."""
+    """The document of all claims."""
     return once.whole()
 
 
@@ -221,16 +221,6 @@ def test_a_source_for_people() -> None:
     text = told("verify", "--source", "fixup", "--mutants", COLUMNS="100")
     assert "Mutants:" in text
     assert text.splitlines()[-1] == "All as expected: 1 claim, 1 CONFIRMED."
-
-
-def test_all_claims_are_a_screen(
-    whole: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    command.show(whole, None, is_whole=True, is_full=False)
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert len(lines) < 60
-    assert any(line.startswith("Mutants: ") for line in lines) and lines[-1].startswith("All as expected: ")
 
 
 def test_an_unexpected_verdict_is_shown_and_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:

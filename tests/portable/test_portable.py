@@ -72,6 +72,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     return place_of
 
 
+@pytest.mark.slow
 def test_a_run_counts_and_names_what_failed(small: Places) -> None:
     with small(Machine(name="", tests=(), variables={"COLUMNS": "40", SEED: "1"})) as place:
         result = portable.run_tests("narrow", place, ["tests"])
@@ -80,6 +81,7 @@ def test_a_run_counts_and_names_what_failed(small: Places) -> None:
         assert portable.run_tests("none", nothing, ["tests"]).failed == ("pytest: exit 1",)
 
 
+@pytest.mark.slow
 def test_a_change_that_changes_nothing_is_no_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Places
 ) -> None:

@@ -22,9 +22,9 @@ from tests.sims.training import BASE, FULL, MODEL, Killed, files_of_at_most, kil
     [
         ("adam", "float32", True),
         ("lion", "float32", False),
-        ("lamb", "float32", False),
-        ("muon", "float64", False),
         ("adafactor", "bfloat16", False),
+        pytest.param("lamb", "float32", False, marks=pytest.mark.slow),
+        pytest.param("muon", "float64", False, marks=pytest.mark.slow),
     ],
 )
 def test_going_on_is_as_if_it_had_not_stopped(

@@ -247,6 +247,7 @@ def test_a_worker_of_another_version_is_refused_when_it_is_there_and_when_it_joi
             Cluster(started.address)
 
 
+@pytest.mark.slow
 def test_a_worker_without_depthlaw_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['depthlaw.sims'] = None\n", encoding="utf-8")
     says = r"^the worker tcp://\S+ cannot load depthlaw: .*No module named 'depthlaw\.sims\.cluster'.* \(allowed: "

@@ -2,7 +2,7 @@
 at both depths, whatever the parameters are called."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from depthlaw.auditing.inputs import first_output, guess
 from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.sims.stats import estimate, ratio
 from tests.command import depthlaw, document, options, refusal, told
+from tests.depthlaw.advice.test_advise import pasted
 from tests.often import often
 
 D, HEADS, VOCABULARY = 128, 4, 64
@@ -109,12 +110,6 @@ OWN: dict[str, Callable[[int], nn.Module]] = {
 @cache
 def asked(name: str, optimizer: str) -> Advice:
     return advise(model=OWN[name], optimizer=optimizer, from_layers=FEW, layers=MANY)
-
-
-def pasted(lines: Sequence[str]) -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    exec("\n".join(lines), names)
-    return names
 
 
 def moved(model: nn.Module, groups: Any, optimizer: str, roles: dict[str, str], seed: int) -> dict[str, float]:

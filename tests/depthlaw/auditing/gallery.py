@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,15 +44,42 @@ GAINED = ("v", "out", "fc1", "fc2", "cross_v", "cross_out")
 
 @dataclass(frozen=True, kw_only=True)
 class Twin:
-    """A right implementation. build: number of layers (of either side) to module. layers: the depths to look at.
-    inputs: what the module is called with, where that is not guessed."""
+    """A right implementation. shape, law, edits, cut: as ``transformer`` takes them. builder: the number of layers (of
+    either side) to the module, where ``transformer`` does not make it. layers: the depths to look at. inputs: what the
+    module is called with, where that is not guessed."""
 
     name: str
-    build: Build
+    shape: Shape = field(default_factory=Shape)
+    law: Law = xavier
+    edits: tuple[Callable[[Any], Any], ...] = ()
+    cut: float | None = None
+    builder: Build | None = None
     scheme: str | None = None
     recipe: str | None = None
     layers: tuple[int, ...] = LAYERS
     inputs: Callable[[nn.Module], Any] | None = None
+
+    @property
+    def build(self) -> Build:
+        return self.builder or transformer(self.shape, self.law, *self.edits, cut=self.cut)
+
+    def faulty(
+        self,
+        name: str,
+        says: str,
+        kind: str,
+        *roles: str,
+        law: Law | None = None,
+        edit: Callable[[Any], Any] | None = None,
+        builder: Build | None = None,
+        **changes: Any,
+    ) -> Planted:
+        """The same with one mistake: another law, an edit of the model besides, another builder, or changes of its
+        shape."""
+        edits = self.edits if edit is None else (*self.edits, edit)
+        shape = replace(self.shape, **changes)
+        wrong = replace(self, shape=shape, law=law or self.law, edits=edits, builder=builder or self.builder)
+        return Planted(name=name, says=says, twin=self, build=wrong.build, kind=kind, roles=roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +118,8 @@ def outputs(factor: Callable[[At], float], base: Law = flat) -> Law:
     return lambda matrix: base(matrix) * (factor(matrix.place) if matrix.role in OUTPUTS else 1)
 
 
-gpt2 = Twin(name="gpt2", build=transformer(GPT_2, gpt_2), recipe="gpt2")
-gpt2_apart = Twin(
-    name="gpt2, q, k and v apart", build=transformer(replace(GPT_2, is_fused=False), gpt_2), recipe="gpt2"
-)
+gpt2 = Twin(name="gpt2", shape=GPT_2, law=gpt_2, recipe="gpt2")
+gpt2_apart = Twin(name="gpt2, q, k and v apart", shape=replace(GPT_2, is_fused=False), law=gpt_2, recipe="gpt2")
 
 
 def suffix_of(model: Any) -> None:
@@ -139,11 +164,6 @@ def scale_tied_twice(model: Any) -> None:
     with torch.no_grad():
         for name in ("stack.embedding", "lm_head"):
             model.get_submodule(name).weight.mul_(0.1)
-
-
-def scale_embedding(model: Any) -> None:
-    with torch.no_grad():
-        model.stack.embedding.weight.mul_(0.1)
 
 
 def all_parameters_normal(model: Any) -> None:
@@ -213,209 +233,182 @@ def but_layer_2(places: Callable[[At], frozenset[str]], *missing: str, kind: str
     return lambda at: places(at) - set(missing) if (at.layer, at.kind) == (2, kind) else places(at)
 
 
-def _gpt2(name: str, says: str, kind: str, roles: tuple[str, ...] = (), *, build: Build) -> Planted:
-    return Planted(name=name, says=says, twin=gpt2, build=build, kind=kind, roles=roles)
-
-
 _GPT2_FAULTS = (
-    _gpt2(
+    gpt2.faulty(
         "hf-gpt2-c-proj",
         "The rule for output matrices is written, but the generic initialisation runs later and erases it.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, gpt_2, reset),
+        *OUTPUTS,
+        edit=reset,
     ),
-    _gpt2(
+    gpt2.faulty(
         "logits-not-divided",
         "The products of queries and keys are not divided by the square root of the head size.",
         "attention-scale",
-        ("q",),
-        build=transformer(replace(GPT_2, attention_scale=1.0), gpt_2),
+        "q",
+        attention_scale=1.0,
     ),
-    _gpt2(
+    gpt2.faulty(
         "logits-divided-twice",
         "They are divided by the head size, and not by its square root.",
         "attention-scale",
-        ("q",),
-        build=transformer(replace(GPT_2, attention_scale=NUM_HEADS / GPT_2.d_model), gpt_2),
+        "q",
+        attention_scale=NUM_HEADS / GPT_2.d_model,
     ),
-    _gpt2(
+    gpt2.faulty(
         "n-for-2n",
         "Outputs are divided by sqrt(N), with the number of layers in the place of the number of sublayers.",
         "init-constant",
-        OUTPUTS,
-        build=transformer(GPT_2, outputs(lambda at: at.num_layers**-0.5)),
+        *OUTPUTS,
+        law=outputs(lambda at: at.num_layers**-0.5),
     ),
-    _gpt2(
+    gpt2.faulty(
         "square-root-forgotten",
         "Outputs are divided by 2N instead of its square root.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, outputs(lambda at: 1 / (2 * at.num_layers))),
+        *OUTPUTS,
+        law=outputs(lambda at: 1 / (2 * at.num_layers)),
     ),
-    _gpt2(
+    gpt2.faulty(
         "sign-of-the-exponent",
         "Outputs are multiplied by sqrt(2N) instead of divided by it.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, outputs(lambda at: math.sqrt(2 * at.num_layers))),
+        *OUTPUTS,
+        law=outputs(lambda at: math.sqrt(2 * at.num_layers)),
     ),
-    _gpt2(
+    gpt2.faulty(
         "attention-alone",
         "The rule is applied to the attention's output matrix and not to the FFN's.",
         "init-law",
-        ("fc2",),
-        build=transformer(GPT_2, flat, attention_only),
+        "fc2",
+        law=flat,
+        edit=attention_only,
     ),
-    _gpt2(
+    gpt2.faulty(
         "scaled-twice",
         "Output matrices are drawn small, and divided by sqrt(2N) once more.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, gpt_2, scale_outputs),
+        *OUTPUTS,
+        edit=scale_outputs,
     ),
-    _gpt2(
+    gpt2.faulty(
         "last-layer-skipped",
         "The loop over layers ends one too early: the last layer's outputs are not made smaller.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, flat, all_but_last),
+        *OUTPUTS,
+        law=flat,
+        edit=all_but_last,
     ),
-    _gpt2(
+    gpt2.faulty(
         "depth-of-the-default-config",
         "The factor is that of 12 layers, the default of the configuration, whatever is built.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, outputs(lambda at: 24**-0.5)),
+        *OUTPUTS,
+        law=outputs(lambda at: 24**-0.5),
     ),
-    _gpt2(
+    gpt2.faulty(
         "index-for-depth",
         "Outputs are divided by sqrt(2l), with the layer's index in the place of the number of layers.",
         "init-law",
-        OUTPUTS,
-        build=transformer(GPT_2, outputs(lambda at: (2 * at.layer) ** -0.5)),
+        *OUTPUTS,
+        law=outputs(lambda at: (2 * at.layer) ** -0.5),
     ),
-    _gpt2(
+    gpt2.faulty(
         "init-and-branch-weight",
         "Both the outputs' initialisation and the branch itself are divided by sqrt(2N).",
         "branch-weight",
-        build=transformer(replace(GPT_2, branch_weight=lambda at: (2 * at.num_layers) ** -0.5), gpt_2),
+        branch_weight=lambda at: (2 * at.num_layers) ** -0.5,
     ),
-    _gpt2(
+    gpt2.faulty(
         "torch-biases",
         "Weights are drawn anew and biases left as torch made them: uniform, not zero.",
         "bias",
-        build=transformer(GPT_2, gpt_2, torch_biases),
+        edit=torch_biases,
     ),
-    _gpt2(
-        "final-norm-forgotten",
-        "The norm behind the last layer is missing.",
-        "norms",
-        build=transformer(replace(GPT_2, has_final=False), gpt_2),
+    gpt2.faulty("final-norm-forgotten", "The norm behind the last layer is missing.", "norms", has_final=False),
+    gpt2.faulty(
+        "norm-left-out-of-one-layer", "The FFN of the second layer has no norm.", "norms", norms=but_layer_2(PRE, "pre")
     ),
-    _gpt2(
-        "norm-left-out-of-one-layer",
-        "The FFN of the second layer has no norm.",
-        "norms",
-        build=transformer(replace(GPT_2, norms=but_layer_2(PRE, "pre")), gpt_2),
-    ),
-    _gpt2(
-        "rms-for-layernorm",
-        "RMSNorm stands where LayerNorm should.",
-        "norms",
-        build=transformer(replace(GPT_2, norm=nn.RMSNorm), gpt_2),
-    ),
-    _gpt2(
+    gpt2.faulty("rms-for-layernorm", "RMSNorm stands where LayerNorm should.", "norms", norm=nn.RMSNorm),
+    gpt2.faulty(
         "extra-norm-on-the-branch",
         "A second norm stands behind each branch, before the sum.",
         "norms",
-        build=transformer(replace(GPT_2, norms=everywhere("pre", "branch")), gpt_2),
+        norms=everywhere("pre", "branch"),
     ),
-    _gpt2(
+    gpt2.faulty(
         "residual-left-out-of-one-layer",
         "The FFN of the second layer is not added to the stream but replaces it.",
         "no-residual",
-        build=transformer(replace(GPT_2, sublayer=ResidualLeftOut), gpt_2),
+        sublayer=ResidualLeftOut,
     ),
-    _gpt2(
+    gpt2.faulty(
         "embedding-never-initialised",
         "The embedding keeps torch's standard normal: the initialisation goes over linear layers only.",
         "embedding",
-        build=transformer(GPT_2, gpt_2, default_embedding),
+        edit=default_embedding,
     ),
-    _gpt2(
+    gpt2.faulty(
         "tied-scaled-twice",
         "Embedding and head are one tensor, and both are made ten times smaller: a hundred times in all.",
         "embedding",
-        build=transformer(GPT_2, gpt_2, scale_tied_twice),
+        edit=scale_tied_twice,
     ),
-    _gpt2(
+    gpt2.faulty(
         "gains-drawn-normal",
         "The initialisation of matrices is applied to norm gains too: they start near 0.",
         "norm-gain",
-        build=transformer(GPT_2, gpt_2, all_parameters_normal),
+        edit=all_parameters_normal,
     ),
-    _gpt2(
-        "gains-of-a-tenth",
-        "Norm gains start at 0.1.",
-        "norm-gain",
-        build=transformer(GPT_2, gpt_2, gains_of_a_tenth),
-    ),
-    _gpt2(
+    gpt2.faulty("gains-of-a-tenth", "Norm gains start at 0.1.", "norm-gain", edit=gains_of_a_tenth),
+    gpt2.faulty(
         "layers-copied",
         "One layer is made and deep-copied: all layers start alike.",
         "identical-layers",
-        build=transformer(GPT_2, gpt_2, copied_layers),
+        edit=copied_layers,
     ),
-    _gpt2(
+    gpt2.faulty(
         "layers-shared",
         "A list of one layer times N: the layers are one and the same module.",
         "shared-layers",
-        build=transformer(GPT_2, gpt_2, shared_layers),
+        edit=shared_layers,
     ),
-    _gpt2(
+    gpt2.faulty(
         "layers-in-turn",
         "Half as many layers are made as are run: the whole stack is run twice.",
         "shared-layers",
-        build=transformer(GPT_2, gpt_2, layers_in_turn),
+        edit=layers_in_turn,
     ),
-    _gpt2(
-        "copies-in-turn",
-        "Two layers are made, and deep-copied in turn.",
-        "identical-layers",
-        build=transformer(GPT_2, gpt_2, copies_in_turn),
+    gpt2.faulty(
+        "copies-in-turn", "Two layers are made, and deep-copied in turn.", "identical-layers", edit=copies_in_turn
     ),
-    _gpt2(
-        "one-matrix-shared",
-        "All layers have the first one's FFN output matrix.",
-        "shared-layers",
-        build=transformer(GPT_2, gpt_2, shared_ffn),
+    gpt2.faulty(
+        "one-matrix-shared", "All layers have the first one's FFN output matrix.", "shared-layers", edit=shared_ffn
     ),
-    _gpt2(
+    gpt2.faulty(
         "depth-ignored",
         "The builder makes four layers, the default of its configuration, whatever it is asked for.",
         "depth-ignored",
-        build=lambda num_layers: transformer(GPT_2, gpt_2)(4),
+        builder=lambda num_layers: transformer(GPT_2, gpt_2)(4),
     ),
-    _gpt2(
+    gpt2.faulty(
         "zero-in-zero-out",
         "Both matrices of every FFN start at zero: neither ever gets a gradient.",
         "dead-branch",
-        build=transformer(GPT_2, gpt_2, zero_layers),
+        edit=zero_layers,
     ),
-    _gpt2(
-        "epsilon-of-a-tenth",
-        "The norms have an eps of 0.1, on a stream whose variance is 0.001.",
-        "epsilon",
-        build=transformer(replace(GPT_2, eps=0.1), gpt_2),
+    gpt2.faulty(
+        "epsilon-of-a-tenth", "The norms have an eps of 0.1, on a stream whose variance is 0.001.", "epsilon", eps=0.1
     ),
-    Planted(
-        name="suffix-takes-too-much",
-        says="All parameters whose names end in proj.weight are made smaller: q, k, v and the up matrix, too.",
-        twin=gpt2_apart,
-        build=transformer(replace(GPT_2, is_fused=False), gpt_2, suffix_of),
-        kind="init-law",
-        roles=("q", "k", "v", "fc1"),
+    gpt2_apart.faulty(
+        "suffix-takes-too-much",
+        "All parameters whose names end in proj.weight are made smaller: q, k, v and the up matrix, too.",
+        "init-law",
+        "q",
+        "k",
+        "v",
+        "fc1",
+        edit=suffix_of,
     ),
 )
 
@@ -439,15 +432,13 @@ def by_index(factor: Callable[[At], float], *roles: str) -> Law:
 
 
 MITCHELL = replace(LLAMA, norm=nn.LayerNorm)
-llama = Twin(name="llama-2", build=transformer(LLAMA, flat), recipe="llama-2")
-olmo_1 = Twin(name="mitchell", build=transformer(MITCHELL, mitchell, cut=3), recipe="mitchell")
+llama = Twin(name="llama-2", shape=LLAMA, law=flat, recipe="llama-2")
+olmo_1 = Twin(name="mitchell", shape=MITCHELL, law=mitchell, cut=3, recipe="mitchell")
 olmo_1_fused = Twin(
-    name="mitchell, fused", build=transformer(replace(MITCHELL, is_fused=True), mitchell, cut=3), recipe="mitchell"
+    name="mitchell, fused", shape=replace(MITCHELL, is_fused=True), law=mitchell, cut=3, recipe="mitchell"
 )
 gpt2_gated = Twin(
-    name="gpt2 rule, gated",
-    build=transformer(LLAMA, outputs(lambda at: (2 * at.num_layers) ** -0.5, xavier)),
-    scheme="gpt2",
+    name="gpt2 rule, gated", shape=LLAMA, law=outputs(lambda at: (2 * at.num_layers) ** -0.5, xavier), scheme="gpt2"
 )
 
 
@@ -470,94 +461,78 @@ def xavier_scaled(factor: Callable[[At], float], *roles: str) -> Law:
 
 
 _LLAMA_FAULTS = (
-    Planted(
-        name="llama2.c-up-for-down",
-        says="w3, the up matrix, is made smaller in the place of w2, the output (karpathy/llama2.c issue 579).",
-        twin=gpt2_gated,
-        build=transformer(LLAMA, llama2_c),
-        kind="init-law",
-        roles=("fc2", "fc3"),
+    gpt2_gated.faulty(
+        "llama2.c-up-for-down",
+        "w3, the up matrix, is made smaller in the place of w2, the output (karpathy/llama2.c issue 579).",
+        "init-law",
+        "fc2",
+        "fc3",
+        law=llama2_c,
     ),
-    Planted(
-        name="torchtitan-up-and-down",
-        says="w3, the up matrix, is made smaller besides w2, the output (pytorch/torchtitan issue 3334).",
-        twin=olmo_1,
-        build=transformer(MITCHELL, by_index(lambda at: (2 * at.layer) ** -0.5, "out", "fc2", "fc3"), cut=3),
-        kind="init-law",
-        roles=("fc3",),
+    olmo_1.faulty(
+        "torchtitan-up-and-down",
+        "w3, the up matrix, is made smaller besides w2, the output (pytorch/torchtitan issue 3334).",
+        "init-law",
+        "fc3",
+        law=by_index(lambda at: (2 * at.layer) ** -0.5, "out", "fc2", "fc3"),
     ),
-    Planted(
-        name="gate-for-down",
-        says="The gate is made smaller in the place of the output matrix.",
-        twin=olmo_1,
-        build=transformer(MITCHELL, by_index(lambda at: (2 * at.layer) ** -0.5, "out", "fc1"), cut=3),
-        kind="init-law",
-        roles=("fc1", "fc2"),
+    olmo_1.faulty(
+        "gate-for-down",
+        "The gate is made smaller in the place of the output matrix.",
+        "init-law",
+        "fc1",
+        "fc2",
+        law=by_index(lambda at: (2 * at.layer) ** -0.5, "out", "fc1"),
     ),
-    Planted(
-        name="index-reversed",
-        says="Layers are counted from the end: the first layer's outputs are the smallest.",
-        twin=olmo_1,
-        build=transformer(MITCHELL, by_index(lambda at: (2 * (at.num_layers - at.layer + 1)) ** -0.5, *OUTPUTS), cut=3),
-        kind="init-law",
-        roles=OUTPUTS,
+    olmo_1.faulty(
+        "index-reversed",
+        "Layers are counted from the end: the first layer's outputs are the smallest.",
+        "init-law",
+        *OUTPUTS,
+        law=by_index(lambda at: (2 * (at.num_layers - at.layer + 1)) ** -0.5, *OUTPUTS),
     ),
-    Planted(
-        name="index-from-one-and-one-more",
-        says="The index counts from 1, and 1 is added as if it counted from 0.",
-        twin=olmo_1,
-        build=transformer(MITCHELL, by_index(lambda at: (2 * (at.layer + 1)) ** -0.5, *OUTPUTS), cut=3),
-        kind="init-law",
-        roles=OUTPUTS,
+    olmo_1.faulty(
+        "index-from-one-and-one-more",
+        "The index counts from 1, and 1 is added as if it counted from 0.",
+        "init-law",
+        *OUTPUTS,
+        law=by_index(lambda at: (2 * (at.layer + 1)) ** -0.5, *OUTPUTS),
     ),
-    Planted(
-        name="depth-for-index",
-        says="Outputs are divided by sqrt(2N) in every layer, with the depth in the place of the layer's index.",
-        twin=olmo_1,
-        build=transformer(MITCHELL, by_index(lambda at: (2 * at.num_layers) ** -0.5, *OUTPUTS), cut=3),
-        kind="init-law",
-        roles=OUTPUTS,
+    olmo_1.faulty(
+        "depth-for-index",
+        "Outputs are divided by sqrt(2N) in every layer, with the depth in the place of the layer's index.",
+        "init-law",
+        *OUTPUTS,
+        law=by_index(lambda at: (2 * at.num_layers) ** -0.5, *OUTPUTS),
     ),
-    Planted(
-        name="xavier-of-the-fused-matrix",
-        says="The fused matrix of 3d rows starts by Xavier, not by its input width: q, k and v are smaller by sqrt(2).",
-        twin=olmo_1_fused,
-        build=transformer(replace(MITCHELL, is_fused=True), mitchell, xavier_of_fused, cut=3),
-        kind="init-constant",
-        roles=("q", "k", "v"),
+    olmo_1_fused.faulty(
+        "xavier-of-the-fused-matrix",
+        "The fused matrix of 3d rows starts by Xavier, not by its input width: q, k and v are smaller by sqrt(2).",
+        "init-constant",
+        "q",
+        "k",
+        "v",
+        edit=xavier_of_fused,
     ),
-    Planted(
-        name="layernorm-for-rms",
-        says="LayerNorm stands where RMSNorm should.",
-        twin=llama,
-        build=transformer(replace(LLAMA, norm=nn.LayerNorm), flat),
-        kind="norms",
+    llama.faulty("layernorm-for-rms", "LayerNorm stands where RMSNorm should.", "norms", norm=nn.LayerNorm),
+    llama.faulty(
+        "head-by-depth",
+        "The head is divided by sqrt(2N) like an output matrix: its name ends the same way.",
+        "head",
+        edit=head_by_depth,
     ),
-    Planted(
-        name="head-by-depth",
-        says="The head is divided by sqrt(2N) like an output matrix: its name ends the same way.",
-        twin=llama,
-        build=transformer(
-            LLAMA,
-            flat,
-            head_by_depth,
-        ),
-        kind="head",
+    llama.faulty(
+        "embedding-multiplied",
+        "The embedding is multiplied by 30, as Gemma does and Llama does not.",
+        "embedding",
+        embedding_multiplier=30.0,
     ),
-    Planted(
-        name="embedding-multiplied",
-        says="The embedding is multiplied by 30, as Gemma does and Llama does not.",
-        twin=llama,
-        build=transformer(replace(LLAMA, embedding_multiplier=30.0), flat),
-        kind="embedding",
-    ),
-    Planted(
-        name="llama-by-depth",
-        says="Llama's flat initialisation is given GPT-2's rule for one of its two output matrices.",
-        twin=llama,
-        build=transformer(LLAMA, only(gpt_2, "fc2")),
-        kind="init-law",
-        roles=("fc2",),
+    llama.faulty(
+        "llama-by-depth",
+        "Llama's flat initialisation is given GPT-2's rule for one of its two output matrices.",
+        "init-law",
+        "fc2",
+        law=only(gpt_2, "fc2"),
     ),
 )
 
@@ -588,137 +563,168 @@ class OnTheBranch(Sublayer):
         return self.post_norm(x + self.residual_weight * self.added(x, memory))
 
 
-deepnorm_twin = Twin(name="deepnorm", build=transformer(DEEPNORM, deepnorm), scheme="deepnorm")
-deepnorm_fused = Twin(
-    name="deepnorm, fused", build=transformer(replace(DEEPNORM, is_fused=True), deepnorm), scheme="deepnorm"
-)
-pre_ln = Twin(name="pre-ln", build=transformer(Shape(), xavier), scheme="pre-ln")
-post_ln = Twin(name="post-ln", build=transformer(VASWANI, xavier), scheme="post-ln")
-
-
-def _alpha(name: str, says: str, weight: Callable[[At], float]) -> Planted:
-    build = transformer(replace(DEEPNORM, residual_weight=weight), deepnorm)
-    return Planted(name=name, says=says, twin=deepnorm_twin, build=build, kind="residual-weight")
-
-
-def _beta(name: str, says: str, law: Law, roles: tuple[str, ...], kind: str = "init-law") -> Planted:
-    build = transformer(DEEPNORM, law)
-    return Planted(name=name, says=says, twin=deepnorm_twin, build=build, kind=kind, roles=roles)
+deepnorm_twin = Twin(name="deepnorm", shape=DEEPNORM, law=deepnorm, scheme="deepnorm")
+deepnorm_fused = Twin(name="deepnorm, fused", shape=replace(DEEPNORM, is_fused=True), law=deepnorm, scheme="deepnorm")
+pre_ln = Twin(name="pre-ln", scheme="pre-ln")
+post_ln = Twin(name="post-ln", shape=VASWANI, scheme="post-ln")
 
 
 _DEEPNORM_FAULTS = (
-    Planted(
-        name="alpha-on-the-branch",
-        says="The residual weight multiplies the branch, not the stream.",
-        twin=deepnorm_twin,
-        build=transformer(replace(DEEPNORM, sublayer=OnTheBranch), deepnorm),
-        kind="residual-weight",
+    deepnorm_twin.faulty(
+        "alpha-on-the-branch",
+        "The residual weight multiplies the branch, not the stream.",
+        "residual-weight",
+        sublayer=OnTheBranch,
     ),
-    _alpha("alpha-exponent", "The residual weight is (2N)^(1/2).", lambda at: (2 * at.num_layers) ** 0.5),
-    _alpha("alpha-sign", "The residual weight is (2N)^(-1/4).", lambda at: (2 * at.num_layers) ** -0.25),
-    _alpha("alpha-n-for-2n", "The residual weight is N^(1/4).", lambda at: at.num_layers**0.25),
-    _alpha("alpha-sublayers", "N is taken to count sublayers: (4N)^(1/4).", lambda at: (4 * at.num_layers) ** 0.25),
-    _alpha(
+    deepnorm_twin.faulty(
+        "alpha-exponent",
+        "The residual weight is (2N)^(1/2).",
+        "residual-weight",
+        residual_weight=lambda at: (2 * at.num_layers) ** 0.5,
+    ),
+    deepnorm_twin.faulty(
+        "alpha-sign",
+        "The residual weight is (2N)^(-1/4).",
+        "residual-weight",
+        residual_weight=lambda at: (2 * at.num_layers) ** -0.25,
+    ),
+    deepnorm_twin.faulty(
+        "alpha-n-for-2n",
+        "The residual weight is N^(1/4).",
+        "residual-weight",
+        residual_weight=lambda at: at.num_layers**0.25,
+    ),
+    deepnorm_twin.faulty(
+        "alpha-sublayers",
+        "N is taken to count sublayers: (4N)^(1/4).",
+        "residual-weight",
+        residual_weight=lambda at: (4 * at.num_layers) ** 0.25,
+    ),
+    deepnorm_twin.faulty(
         "alpha-of-an-encoder-decoder",
         "The residual weight is that of the encoder of an encoder-decoder.",
-        lambda at: 0.81 * at.num_layers ** (5 / 16),
+        "residual-weight",
+        residual_weight=lambda at: 0.81 * at.num_layers ** (5 / 16),
     ),
-    _alpha("alpha-of-12-layers", "The residual weight is that of 12 layers at every depth.", lambda at: 24**0.25),
-    _alpha("alpha-by-index", "The residual weight grows with the layer's index.", lambda at: (2 * at.layer) ** 0.25),
-    _alpha(
+    deepnorm_twin.faulty(
+        "alpha-of-12-layers",
+        "The residual weight is that of 12 layers at every depth.",
+        "residual-weight",
+        residual_weight=lambda at: 24**0.25,
+    ),
+    deepnorm_twin.faulty(
+        "alpha-by-index",
+        "The residual weight grows with the layer's index.",
+        "residual-weight",
+        residual_weight=lambda at: (2 * at.layer) ** 0.25,
+    ),
+    deepnorm_twin.faulty(
         "alpha-forgotten-in-ffn",
         "The FFN's sum has no residual weight.",
-        lambda at: (2 * at.num_layers) ** 0.25 if at.kind == "attention" else 1.0,
+        "residual-weight",
+        residual_weight=lambda at: (2 * at.num_layers) ** 0.25 if at.kind == "attention" else 1.0,
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "queries-and-keys-too",
         "Queries and keys get the gain, too.",
-        xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25, *GAINED, "q", "k"),
-        ("q", "k"),
+        "init-law",
+        "q",
+        "k",
+        law=xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25, *GAINED, "q", "k"),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "values-forgotten",
         "Values do not get the gain.",
-        xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25, "out", "fc1", "fc2"),
-        ("v",),
+        "init-law",
+        "v",
+        law=xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25, "out", "fc1", "fc2"),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "beta-exponent",
         "The gain is (8N)^(-1/2).",
-        xavier_scaled(lambda at: (8 * at.num_layers) ** -0.5, *GAINED),
-        ("v", "out", "fc1", "fc2"),
+        "init-law",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=xavier_scaled(lambda at: (8 * at.num_layers) ** -0.5, *GAINED),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "beta-sign",
         "The gain is (8N)^(1/4).",
-        xavier_scaled(lambda at: (8 * at.num_layers) ** 0.25, *GAINED),
-        ("v", "out", "fc1", "fc2"),
+        "init-law",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=xavier_scaled(lambda at: (8 * at.num_layers) ** 0.25, *GAINED),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "beta-2n-for-8n",
         "The gain is (2N)^(-1/4), one over the residual weight.",
-        xavier_scaled(lambda at: (2 * at.num_layers) ** -0.25, *GAINED),
-        ("v", "out", "fc1", "fc2"),
         "init-constant",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=xavier_scaled(lambda at: (2 * at.num_layers) ** -0.25, *GAINED),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "beta-of-12-layers",
         "The gain is that of 12 layers at every depth.",
-        xavier_scaled(lambda at: 96**-0.25, *GAINED),
-        ("v", "out", "fc1", "fc2"),
+        "init-law",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=xavier_scaled(lambda at: 96**-0.25, *GAINED),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "beta-twice",
         "The initialisation runs twice, and multiplies by the gain both times.",
-        xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25 * (8 * at.num_layers) ** -0.25, *GAINED),
-        ("v", "out", "fc1", "fc2"),
+        "init-law",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25 * (8 * at.num_layers) ** -0.25, *GAINED),
     ),
-    _beta(
+    deepnorm_twin.faulty(
         "beta-lost",
         "The gain is applied, and a later Xavier initialisation of all matrices erases it.",
-        xavier,
-        ("v", "out", "fc1", "fc2"),
+        "init-law",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=xavier,
     ),
-    Planted(
-        name="fused-rows",
-        says="The gain of the values lands on the rows of the queries in the fused matrix.",
-        twin=deepnorm_fused,
-        build=transformer(
-            replace(DEEPNORM, is_fused=True),
-            xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25, "out", "fc1", "fc2"),
-            q_for_v,
-        ),
-        kind="init-law",
-        roles=("q", "v"),
+    deepnorm_fused.faulty(
+        "fused-rows",
+        "The gain of the values lands on the rows of the queries in the fused matrix.",
+        "init-law",
+        "q",
+        "v",
+        law=xavier_scaled(lambda at: (8 * at.num_layers) ** -0.25, "out", "fc1", "fc2"),
+        edit=q_for_v,
     ),
-    Planted(
-        name="pre-norm-with-alpha",
-        says="A pre-norm model gets DeepNorm's residual weight.",
-        twin=pre_ln,
-        build=transformer(Shape(residual_weight=lambda at: (2 * at.num_layers) ** 0.25), xavier),
-        kind="residual-weight",
+    pre_ln.faulty(
+        "pre-norm-with-alpha",
+        "A pre-norm model gets DeepNorm's residual weight.",
+        "residual-weight",
+        residual_weight=lambda at: (2 * at.num_layers) ** 0.25,
     ),
-    Planted(
-        name="deepnorm-before-the-branch",
-        says="The norms of DeepNorm stand before the branches.",
-        twin=deepnorm_twin,
-        build=transformer(replace(DEEPNORM, norms=PRE), deepnorm),
-        kind="norms",
+    deepnorm_twin.faulty(
+        "deepnorm-before-the-branch", "The norms of DeepNorm stand before the branches.", "norms", norms=PRE
     ),
-    Planted(
-        name="post-for-pre",
-        says="The flag norm_first is left at False: a pre-norm scheme is built post-norm.",
-        twin=pre_ln,
-        build=transformer(Shape(norms=everywhere("post"), has_final=False), xavier),
-        kind="norms",
+    pre_ln.faulty(
+        "post-for-pre",
+        "The flag norm_first is left at False: a pre-norm scheme is built post-norm.",
+        "norms",
+        norms=everywhere("post"),
+        has_final=False,
     ),
-    Planted(
-        name="pre-for-post",
-        says="A post-norm scheme is built pre-norm.",
-        twin=post_ln,
-        build=transformer(replace(VASWANI, norms=PRE, has_final=True), xavier),
-        kind="norms",
-    ),
+    post_ln.faulty("pre-for-post", "A post-norm scheme is built pre-norm.", "norms", norms=PRE, has_final=True),
 )
 
 # ---------------------------------------------------------------- DeepNorm, encoder-decoder
@@ -738,55 +744,53 @@ def two_gains(at: At, constant: float = 0.87) -> float:
 
 
 BOTH = replace(DEEPNORM, arch="encoder-decoder", residual_weight=two_sides)
-both = Twin(name="deepnorm, two sides", build=transformer(BOTH, xavier_scaled(two_gains, *GAINED)), scheme="deepnorm")
-
-
-def _both(name: str, says: str, kind: str, roles: tuple[str, ...] = (), *, shape: Shape = BOTH, law: Law) -> Planted:
-    return Planted(name=name, says=says, twin=both, build=transformer(shape, law), kind=kind, roles=roles)
+both = Twin(name="deepnorm, two sides", shape=BOTH, law=xavier_scaled(two_gains, *GAINED), scheme="deepnorm")
 
 
 _TWO_SIDES = (
-    _both(
+    both.faulty(
         "encoder-constants-of-one-stack",
         "The encoder of an encoder-decoder gets the residual weight of an encoder by itself, (2N)^(1/4).",
         "residual-weight",
-        shape=replace(BOTH, residual_weight=lambda at: ((2 if at.side == "encoder" else 3) * at.num_layers) ** 0.25),
-        law=xavier_scaled(two_gains, *GAINED),
+        residual_weight=lambda at: ((2 if at.side == "encoder" else 3) * at.num_layers) ** 0.25,
     ),
-    _both(
+    both.faulty(
         "decoder-2m-for-3m",
         "The decoder's residual weight is (2M)^(1/4): the cross-attention is not counted.",
         "residual-weight",
-        shape=replace(
-            BOTH,
-            residual_weight=lambda at: two_sides(at) if at.side == "encoder" else (2 * at.num_layers) ** 0.25,
-        ),
-        law=xavier_scaled(two_gains, *GAINED),
+        residual_weight=lambda at: two_sides(at) if at.side == "encoder" else (2 * at.num_layers) ** 0.25,
     ),
-    _both(
+    both.faulty(
         "torchscale-1.15",
         "The encoder's gain has 1.15, one over 0.87, in the place of 0.87 (torchscale 0.3.0).",
         "init-constant",
-        ("v", "out", "fc1", "fc2"),
+        "v",
+        "out",
+        "fc1",
+        "fc2",
         law=xavier_scaled(lambda at: two_gains(at, 1.15), *GAINED),
     ),
-    _both(
+    both.faulty(
         "cross-attention-forgotten",
         "The cross-attention's values and outputs do not get the decoder's gain.",
         "init-law",
-        ("cross_v", "cross_out"),
+        "cross_v",
+        "cross_out",
         law=xavier_scaled(two_gains, "v", "out", "fc1", "fc2"),
     ),
-    Planted(
-        name="one-gain-for-both",
-        says="The decoder gets the encoder's gain.",
-        twin=both,
-        build=transformer(
-            replace(BOTH, d_model=64, ffn_width=256),  # -5/16 and -1/4 are not told apart by smaller matrices
-            xavier_scaled(lambda at: two_gains(replace(at, side="encoder")), *GAINED),
-        ),
-        kind="init-law",
-        roles=("v", "out", "fc1", "fc2", "cross_v", "cross_out"),
+    both.faulty(
+        "one-gain-for-both",
+        "The decoder gets the encoder's gain.",
+        "init-law",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        "cross_v",
+        "cross_out",
+        law=xavier_scaled(lambda at: two_gains(replace(at, side="encoder")), *GAINED),
+        d_model=64,
+        ffn_width=256,
     ),
 )
 
@@ -818,12 +822,12 @@ def minicpm(matrix: Matrix) -> float:
     return std * 256 / 32 if matrix.role == "head" else std
 
 
-completep = Twin(name="completep", build=transformer(COMPLETEP, xavier), scheme="completep")
-depth_mup = Twin(name="depth-mup", build=transformer(DEPTH_MUP, xavier), scheme="depth-mup")
-rezero = Twin(name="rezero", build=transformer(REZERO, xavier), scheme="rezero")
-cait = Twin(name="cait", build=transformer(CAIT, flat), recipe="cait")
+completep = Twin(name="completep", shape=COMPLETEP, scheme="completep")
+depth_mup = Twin(name="depth-mup", shape=DEPTH_MUP, scheme="depth-mup")
+rezero = Twin(name="rezero", shape=REZERO, scheme="rezero")
+cait = Twin(name="cait", shape=CAIT, law=flat, recipe="cait")
 deep_cait = replace(cait, name="cait, 36 layers", layers=(6, 36))
-minicpm_twin = Twin(name="minicpm", build=transformer(MINICPM, minicpm), recipe="minicpm")
+minicpm_twin = Twin(name="minicpm", shape=MINICPM, law=minicpm, recipe="minicpm")
 
 
 class WeightedTwice(Sublayer):
@@ -853,141 +857,105 @@ def ones_for_vectors(model: Any) -> None:
             nn.init.ones_(parameter)
 
 
-def _weight(name: str, says: str, twin: Twin, shape: Shape, law: Law, kind: str = "branch-weight") -> Planted:
-    return Planted(name=name, says=says, twin=twin, build=transformer(shape, law), kind=kind)
-
-
 _BRANCH_WEIGHTS = (
-    _weight(
+    depth_mup.faulty(
         "branch-weight-twice",
         "The branch weight is applied inside the branch and again at the sum.",
-        depth_mup,
-        replace(DEPTH_MUP, sublayer=WeightedTwice),
-        xavier,
+        "branch-weight",
+        sublayer=WeightedTwice,
     ),
-    _weight(
+    depth_mup.faulty(
         "branch-weight-n-for-2n",
         "The branch weight counts layers instead of sublayers: N^(-1/2).",
-        depth_mup,
-        replace(DEPTH_MUP, branch_weight=lambda at: at.num_layers**-0.5),
-        xavier,
+        "branch-weight",
+        branch_weight=lambda at: at.num_layers**-0.5,
     ),
-    _weight(
+    completep.faulty(
         "branch-weight-exponent",
         "CompleteP's branch weight is N^(-1/2), not 1/N.",
-        completep,
-        replace(COMPLETEP, branch_weight=lambda at: at.num_layers**-0.5),
-        xavier,
+        "branch-weight",
+        branch_weight=lambda at: at.num_layers**-0.5,
     ),
-    _weight(
+    completep.faulty(
         "branch-weight-of-12-layers",
         "The branch weight is that of 12 layers at every depth.",
-        completep,
-        replace(COMPLETEP, branch_weight=lambda at: 1 / 12),
-        xavier,
+        "branch-weight",
+        branch_weight=lambda at: 1 / 12,
     ),
-    _weight(
+    completep.faulty(
         "branch-weight-in-ffn-alone",
         "The attention's branch is not weighted.",
-        completep,
-        replace(COMPLETEP, branch_weight=lambda at: 1 / at.num_layers if at.kind == "ffn" else 1.0),
-        xavier,
+        "branch-weight",
+        branch_weight=lambda at: 1 / at.num_layers if at.kind == "ffn" else 1.0,
     ),
-    _weight(
+    completep.faulty(
         "weight-on-the-sum",
         "The branch weight multiplies the sum of stream and branch.",
-        completep,
-        replace(COMPLETEP, sublayer=WeightedSum),
-        xavier,
         "residual-weight",
+        sublayer=WeightedSum,
     ),
-    _weight(
-        "rezero-at-one",
-        "ReZero's scalars start at 1.",
-        rezero,
-        replace(REZERO, branch_weight=one),
-        xavier,
-    ),
-    _weight(
-        "rezero-not-trained",
-        "ReZero's scalar is a plain number, 0 for ever.",
-        rezero,
-        replace(REZERO, trained=None),
-        xavier,
+    rezero.faulty("rezero-at-one", "ReZero's scalars start at 1.", "branch-weight", branch_weight=one),
+    rezero.faulty("rezero-not-trained", "ReZero's scalar is a plain number, 0 for ever.", "dead-branch", trained=None),
+    rezero.faulty(
+        "rezero-and-zero-outputs",
+        "ReZero's scalar and the output matrices both start at zero: neither ever gets a gradient.",
         "dead-branch",
+        edit=zero_outputs,
     ),
-    Planted(
-        name="rezero-and-zero-outputs",
-        says="ReZero's scalar and the output matrices both start at zero: neither ever gets a gradient.",
-        twin=rezero,
-        build=transformer(REZERO, xavier, zero_outputs),
-        kind="dead-branch",
+    cait.faulty(
+        "timm-layer-scale",
+        "LayerScale starts at 1, whatever it was told (timm 1.0.21, issue 2605).",
+        "branch-weight",
+        edit=ones_for_vectors,
     ),
-    Planted(
-        name="timm-layer-scale",
-        says="LayerScale starts at 1, whatever it was told (timm 1.0.21, issue 2605).",
-        twin=cait,
-        build=transformer(CAIT, flat, ones_for_vectors),
-        kind="branch-weight",
-    ),
-    _weight(
+    deep_cait.faulty(
         "cait-36",
         "LayerScale starts at 1e-5 at 36 layers, where the paper has 1e-6 (facebookresearch/deit issue 122).",
-        deep_cait,
-        replace(CAIT, branch_weight=lambda at: 1e-5 if at.num_layers > 24 else layer_scale(at)),
-        flat,
+        "branch-weight",
+        branch_weight=lambda at: 1e-5 if at.num_layers > 24 else layer_scale(at),
     ),
-    _weight(
+    cait.faulty(
         "cait-of-24-layers",
         "LayerScale starts at 1e-5 whatever the depth, where its authors have 0.1 up to 18 layers.",
-        cait,
-        replace(CAIT, branch_weight=lambda at: 1e-5),
-        flat,
+        "branch-weight",
+        branch_weight=lambda at: 1e-5,
     ),
-    _weight(
+    cait.faulty(
         "layer-scale-in-attention-alone",
         "The FFN's branch has its LayerScale at 1.",
-        cait,
-        replace(CAIT, branch_weight=lambda at: 0.1 if at.kind == "attention" else 1.0),
-        flat,
+        "branch-weight",
+        branch_weight=lambda at: 0.1 if at.kind == "attention" else 1.0,
     ),
-    _weight(
+    minicpm_twin.faulty(
         "minicpm-branch-weight",
         "MiniCPM's branch weight is 1.4/N: the square root is forgotten.",
-        minicpm_twin,
-        replace(MINICPM, branch_weight=lambda at: 1.4 / at.num_layers),
-        minicpm,
+        "branch-weight",
+        branch_weight=lambda at: 1.4 / at.num_layers,
     ),
-    _weight(
+    minicpm_twin.faulty(
         "embedding-multiplier-forgotten",
         "The embedding is not multiplied by 12.",
-        minicpm_twin,
-        replace(MINICPM, embedding_multiplier=1.0),
-        minicpm,
         "embedding",
+        embedding_multiplier=1.0,
     ),
-    _weight(
+    minicpm_twin.faulty(
         "embedding-multiplier-twice",
         "The embedding is multiplied by 12 twice.",
-        minicpm_twin,
-        replace(MINICPM, embedding_multiplier=144.0),
-        minicpm,
         "embedding",
+        embedding_multiplier=144.0,
     ),
-    _weight(
+    minicpm_twin.faulty(
         "head-not-by-width",
         "The head lacks muP's factor of the width.",
-        minicpm_twin,
-        MINICPM,
-        lambda matrix: 0.1 / math.sqrt(32 / 256),
         "head",
+        law=lambda matrix: 0.1 / math.sqrt(32 / 256),
     ),
 )
 
 # ---------------------------------------------------------------- LN-scaling
 
 LN_SCALING = replace(LLAMA, input_scale=lambda at: at.layer**-0.5)
-ln_scaling = Twin(name="ln-scaling", build=transformer(LN_SCALING, flat), recipe="ln-scaling")
+ln_scaling = Twin(name="ln-scaling", shape=LN_SCALING, law=flat, recipe="ln-scaling")
 
 
 class ScaledBeforeNorm(Sublayer):
@@ -1044,57 +1012,49 @@ class Forgetful(LateModel):
 LAYER_SCALE = Shape(trained="vector", branch_weight=lambda at: 1e-5)
 ln_scaling_late = Twin(
     name="ln-scaling, on meta",
-    build=lambda num_layers: LateModel(replace(LLAMA, sublayer=Restored), num_layers, flat),
+    builder=lambda num_layers: LateModel(replace(LLAMA, sublayer=Restored), num_layers, flat),
     recipe="ln-scaling",
 )
-layer_scale_late = Twin(name="layer scale, on meta", build=lambda num_layers: LateModel(LAYER_SCALE, num_layers, flat))
+layer_scale_late = Twin(
+    name="layer scale, on meta", builder=lambda num_layers: LateModel(LAYER_SCALE, num_layers, flat)
+)
 
 _LN_SCALING_FAULTS = (
-    _weight(
+    ln_scaling.faulty(
         "factor-before-the-norm",
         "The factor of the depth stands before the norm, which takes it away.",
-        ln_scaling,
-        replace(LN_SCALING, sublayer=ScaledBeforeNorm),
-        flat,
         "input-scale",
+        sublayer=ScaledBeforeNorm,
     ),
-    _weight(
+    ln_scaling.faulty(
         "factor-of-the-depth",
         "The factor is N^(-1/2) in every layer, not l^(-1/2).",
-        ln_scaling,
-        replace(LN_SCALING, input_scale=lambda at: at.num_layers**-0.5),
-        flat,
         "input-scale",
+        input_scale=lambda at: at.num_layers**-0.5,
     ),
-    _weight(
+    ln_scaling.faulty(
         "index-from-zero",
         "The index counts from 0, and a max(1, index) keeps it from dividing by zero.",
-        ln_scaling,
-        replace(LN_SCALING, input_scale=lambda at: max(1, at.layer - 1) ** -0.5),
-        flat,
         "input-scale",
+        input_scale=lambda at: max(1, at.layer - 1) ** -0.5,
     ),
-    _weight(
+    ln_scaling.faulty(
         "factor-left-out",
         "A pre-norm model is said to be LN-scaled: the option is read by nobody.",
-        ln_scaling,
-        LLAMA,
-        flat,
         "input-scale",
+        input_scale=one,
     ),
-    Planted(
-        name="olmo-core-buffer-lost",
-        says="The factor is a buffer that to_empty erases and init_weights leaves out (allenai/OLMo-core issue 698).",
-        twin=ln_scaling_late,
-        build=lambda num_layers: LateModel(replace(LLAMA, sublayer=Buffered), num_layers, flat),
-        kind="lost-on-meta",
+    ln_scaling_late.faulty(
+        "olmo-core-buffer-lost",
+        "The factor is a buffer that to_empty erases and init_weights leaves out (allenai/OLMo-core issue 698).",
+        "lost-on-meta",
+        builder=lambda num_layers: LateModel(replace(LLAMA, sublayer=Buffered), num_layers, flat),
     ),
-    Planted(
-        name="layer-scale-lost",
-        says="LayerScale is set where it is made, and init_weights forgets it after to_empty.",
-        twin=layer_scale_late,
-        build=lambda num_layers: Forgetful(LAYER_SCALE, num_layers, flat),
-        kind="lost-on-meta",
+    layer_scale_late.faulty(
+        "layer-scale-lost",
+        "LayerScale is set where it is made, and init_weights forgets it after to_empty.",
+        "lost-on-meta",
+        builder=lambda num_layers: Forgetful(LAYER_SCALE, num_layers, flat),
     ),
 )
 
@@ -1134,15 +1094,15 @@ def t_fixup(matrix: Matrix) -> float:
     return xavier(matrix) * (0.67 * matrix.place.num_layers**-0.25 if matrix.role in GAINED else 1)
 
 
-sub_ln = Twin(name="sub-ln", build=transformer(SUB_LN, xavier), scheme="sub-ln")
-peri_ln = Twin(name="peri-ln", build=transformer(PERI_LN, xavier), scheme="peri-ln")
-olmo_2 = Twin(name="olmo-2", build=transformer(OLMO_2, flat, cut=3), recipe="olmo-2")
-bert_twin = Twin(name="bert", build=transformer(BERT, bert, cut=2), recipe="bert")
-keel = Twin(name="keel", build=transformer(KEEL, xavier), scheme="keel")
-keel_half = Twin(name="keel, float16", build=transformer(KEEL, xavier, nn.Module.half), scheme="keel")
-mix_ln = Twin(name="mix-ln", build=transformer(MIX_LN, xavier), scheme="mix-ln", layers=(4, 8))
-t_fixup_twin = Twin(name="t-fixup", build=transformer(T_FIXUP, t_fixup), scheme="t-fixup")
-t5_twin = Twin(name="t5", build=transformer(T5, t5), recipe="t5")
+sub_ln = Twin(name="sub-ln", shape=SUB_LN, scheme="sub-ln")
+peri_ln = Twin(name="peri-ln", shape=PERI_LN, scheme="peri-ln")
+olmo_2 = Twin(name="olmo-2", shape=OLMO_2, law=flat, cut=3, recipe="olmo-2")
+bert_twin = Twin(name="bert", shape=BERT, law=bert, cut=2, recipe="bert")
+keel = Twin(name="keel", shape=KEEL, scheme="keel")
+keel_half = Twin(name="keel, float16", shape=KEEL, edits=(nn.Module.half,), scheme="keel")
+mix_ln = Twin(name="mix-ln", shape=MIX_LN, scheme="mix-ln", layers=(4, 8))
+t_fixup_twin = Twin(name="t-fixup", shape=T_FIXUP, law=t_fixup, scheme="t-fixup")
+t5_twin = Twin(name="t5", shape=T5, law=t5, recipe="t5")
 
 
 def _torch_encoder(num_layers: int) -> nn.Module:
@@ -1158,115 +1118,102 @@ def _torch_encoder_redrawn(num_layers: int) -> nn.Module:
     return model
 
 
-torch_encoder = Twin(name="torch.nn.TransformerEncoder, drawn anew", build=_torch_encoder_redrawn)
+torch_encoder = Twin(name="torch.nn.TransformerEncoder, drawn anew", builder=_torch_encoder_redrawn)
 
 _PLACES = (
-    _weight(
+    sub_ln.faulty(
         "inner-norm-in-ffn-alone",
         "Sub-LN's second norm stands in the FFN and not in the attention.",
-        sub_ln,
-        replace(SUB_LN, norms=lambda at: frozenset({"pre", "inner"} if at.kind == "ffn" else {"pre"})),
-        xavier,
         "norms",
+        norms=lambda at: frozenset({"pre", "inner"} if at.kind == "ffn" else {"pre"}),
     ),
-    _weight(
+    sub_ln.faulty(
         "inner-norm-left-out-of-one-layer",
         "The attention of the second layer lacks Sub-LN's second norm.",
-        sub_ln,
-        replace(SUB_LN, norms=but_layer_2(SUB_LN.norms, "inner", kind="attention")),
-        xavier,
         "norms",
+        norms=but_layer_2(SUB_LN.norms, "inner", kind="attention"),
     ),
-    _weight(
+    peri_ln.faulty(
         "branch-norm-left-out-of-attention",
         "Peri-LN's second norm stands behind the FFN and not behind the attention.",
-        peri_ln,
-        replace(PERI_LN, norms=lambda at: frozenset({"pre", "branch"} if at.kind == "ffn" else {"pre"})),
-        xavier,
         "norms",
+        norms=lambda at: frozenset({"pre", "branch"} if at.kind == "ffn" else {"pre"}),
     ),
-    Planted(
-        name="query-norm-left-out-of-one-layer",
-        says="The second layer normalises neither its queries nor its keys.",
-        twin=olmo_2,
-        build=transformer(replace(OLMO_2, norms=but_layer_2(OLMO_2.norms, "q", "k", kind="attention")), flat, cut=3),
-        kind="norms",
+    olmo_2.faulty(
+        "query-norm-left-out-of-one-layer",
+        "The second layer normalises neither its queries nor its keys.",
+        "norms",
+        norms=but_layer_2(OLMO_2.norms, "q", "k", kind="attention"),
     ),
-    Planted(
-        name="olmo-2-before-the-branch",
-        says="OLMo 2's norms stand before the branches, as in OLMo 1.",
-        twin=olmo_2,
-        build=transformer(replace(OLMO_2, norms=everywhere("pre", "q", "k")), flat, cut=3),
-        kind="norms",
+    olmo_2.faulty(
+        "olmo-2-before-the-branch",
+        "OLMo 2's norms stand before the branches, as in OLMo 1.",
+        "norms",
+        norms=everywhere("pre", "q", "k"),
     ),
-    Planted(
-        name="bert-by-depth",
-        says="BERT's matrices get GPT-2's rule on outputs.",
-        twin=bert_twin,
-        build=transformer(BERT, lambda matrix: 1.0 if matrix.role == "embedding" else gpt_2(matrix), cut=2),
-        kind="init-law",
-        roles=OUTPUTS,
+    bert_twin.faulty(
+        "bert-by-depth",
+        "BERT's matrices get GPT-2's rule on outputs.",
+        "init-law",
+        *OUTPUTS,
+        law=lambda matrix: 1.0 if matrix.role == "embedding" else gpt_2(matrix),
     ),
-    _weight(
+    keel.faulty(
         "keel-layers-for-sublayers",
         "The residual weight is N, not 2N.",
-        keel,
-        replace(KEEL, residual_weight=lambda at: float(at.num_layers)),
-        xavier,
         "residual-weight",
+        residual_weight=lambda at: float(at.num_layers),
     ),
-    Planted(
-        name="half-overflow",
-        says="The norm behind the sum is forgotten: a stream that grows by 2N at each sum overflows float16.",
-        twin=keel_half,
-        build=transformer(replace(KEEL, norms=PRE, has_final=True), xavier, nn.Module.half),
-        kind="not-finite",
+    keel_half.faulty(
+        "half-overflow",
+        "The norm behind the sum is forgotten: a stream that grows by 2N at each sum overflows float16.",
+        "not-finite",
+        norms=PRE,
+        has_final=True,
     ),
-    _weight(
+    mix_ln.faulty(
         "mix-ln-reversed",
         "The last quarter of the layers is post-norm, not the first.",
-        mix_ln,
-        replace(MIX_LN, norms=lambda at: frozenset({"post"} if 4 * at.layer > 3 * at.num_layers else {"pre"})),
-        xavier,
         "norms",
+        norms=lambda at: frozenset({"post"} if 4 * at.layer > 3 * at.num_layers else {"pre"}),
     ),
-    Planted(
-        name="t-fixup-constant",
-        says="The factor 0.67 is forgotten.",
-        twin=t_fixup_twin,
-        build=transformer(T_FIXUP, lambda matrix: t_fixup(matrix) / (0.67 if matrix.role in GAINED else 1)),
-        kind="init-constant",
-        roles=("v", "out", "fc1", "fc2"),
+    t_fixup_twin.faulty(
+        "t-fixup-constant",
+        "The factor 0.67 is forgotten.",
+        "init-constant",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        law=lambda matrix: t_fixup(matrix) / (0.67 if matrix.role in GAINED else 1),
     ),
-    Planted(
-        name="t-fixup-embedding-forgotten",
-        says="T-Fixup's matrices are scaled, and its embedding is not.",
-        twin=t_fixup_twin,
-        build=transformer(T_FIXUP, lambda matrix: 1.0 if matrix.role == "embedding" else t_fixup(matrix)),
-        kind="embedding",
-        roles=("embedding",),
+    t_fixup_twin.faulty(
+        "t-fixup-embedding-forgotten",
+        "T-Fixup's matrices are scaled, and its embedding is not.",
+        "embedding",
+        "embedding",
+        law=lambda matrix: 1.0 if matrix.role == "embedding" else t_fixup(matrix),
     ),
-    Planted(
-        name="t-fixup-with-norms",
-        says="T-Fixup's initialisation is used, and the norms that it is to replace are kept.",
-        twin=t_fixup_twin,
-        build=transformer(Shape(), t_fixup),
-        kind="norms",
+    t_fixup_twin.faulty(
+        "t-fixup-with-norms",
+        "T-Fixup's initialisation is used, and the norms that it is to replace are kept.",
+        "norms",
+        norms=PRE,
+        has_final=True,
     ),
-    Planted(
-        name="t5-queries",
-        says="Queries start at 1/sqrt(d), though attention scores are not divided by anything.",
-        twin=t5_twin,
-        build=transformer(T5, lambda matrix: 1.0 if matrix.role == "embedding" else replace_query(matrix)),
-        kind="init-constant",
-        roles=("q", "cross_q"),
+    t5_twin.faulty(
+        "t5-queries",
+        "Queries start at 1/sqrt(d), though attention scores are not divided by anything.",
+        "init-constant",
+        "q",
+        "cross_q",
+        law=lambda matrix: 1.0 if matrix.role == "embedding" else replace_query(matrix),
     ),
-    Planted(
-        name="torch-transformer-encoder",
-        says="torch.nn.TransformerEncoder deep-copies one layer (pytorch issue 72253).",
-        twin=torch_encoder,
-        build=_torch_encoder,
-        kind="identical-layers",
+    torch_encoder.faulty(
+        "torch-transformer-encoder",
+        "torch.nn.TransformerEncoder deep-copies one layer (pytorch issue 72253).",
+        "identical-layers",
+        builder=_torch_encoder,
     ),
 )
 
@@ -1325,125 +1272,120 @@ def _fixed_encoder(num_layers: int) -> nn.Module:
 
 
 FIXUP = replace(T_FIXUP, trained="scalar")
-fixup_twin = Twin(name="fixup", build=transformer(FIXUP, fixup), scheme="fixup")
-dyt = Twin(name="dyt", build=transformer(Shape(norm=DynamicTanh), xavier), scheme="dyt")
+fixup_twin = Twin(name="fixup", shape=FIXUP, law=fixup, scheme="fixup")
+dyt = Twin(name="dyt", shape=Shape(norm=DynamicTanh), scheme="dyt")
 sub_ln_gamma = Twin(
     name="sub-ln-gamma",
-    build=transformer(SUB_LN, xavier_scaled(lambda at: math.log(2 * at.num_layers) ** 0.5, *SUB_LN_GAMMA)),
+    shape=SUB_LN,
+    law=xavier_scaled(lambda at: math.log(2 * at.num_layers) ** 0.5, *SUB_LN_GAMMA),
     scheme="sub-ln-gamma",
 )
 
 _ARITHMETIC = (
-    Planted(
-        name="log-to-base-2",
-        says="Sub-LN's gain takes the logarithm to base 2.",
-        twin=sub_ln_gamma,
-        build=transformer(SUB_LN, xavier_scaled(lambda at: math.log2(2 * at.num_layers) ** 0.5, *SUB_LN_GAMMA)),
-        kind="init-constant",
-        roles=SUB_LN_GAMMA,
+    sub_ln_gamma.faulty(
+        "log-to-base-2",
+        "Sub-LN's gain takes the logarithm to base 2.",
+        "init-constant",
+        *SUB_LN_GAMMA,
+        law=xavier_scaled(lambda at: math.log2(2 * at.num_layers) ** 0.5, *SUB_LN_GAMMA),
     ),
-    Planted(
-        name="log-without-root",
-        says="Sub-LN's gain is log 2N, not its square root.",
-        twin=sub_ln_gamma,
-        build=transformer(SUB_LN, xavier_scaled(lambda at: math.log(2 * at.num_layers), *SUB_LN_GAMMA)),
-        kind="init-law",
-        roles=SUB_LN_GAMMA,
+    sub_ln_gamma.faulty(
+        "log-without-root",
+        "Sub-LN's gain is log 2N, not its square root.",
+        "init-law",
+        *SUB_LN_GAMMA,
+        law=xavier_scaled(lambda at: math.log(2 * at.num_layers), *SUB_LN_GAMMA),
     ),
-    Planted(
-        name="bounds-for-deviations",
-        says="Weights are drawn between -0.02 and 0.02, where 0.02 is to be their standard deviation.",
-        twin=llama,
-        build=transformer(LLAMA, flat, bounds_for_stds),
-        kind="init-constant",
-        roles=("q", "k", "v", "out", "fc1", "fc2", "fc3"),
+    llama.faulty(
+        "bounds-for-deviations",
+        "Weights are drawn between -0.02 and 0.02, where 0.02 is to be their standard deviation.",
+        "init-constant",
+        "q",
+        "k",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        "fc3",
+        edit=bounds_for_stds,
     ),
-    Planted(
-        name="variance-for-deviation",
-        says="The variance 1/fan-in is passed as the standard deviation.",
-        twin=olmo_1,
-        build=transformer(MITCHELL, lambda m: fan_in(m) if m.at is None else mitchell(m) * fan_in(m), cut=3),
-        kind="init-constant",
-        roles=("q", "k", "v", "out", "fc1", "fc2", "fc3"),
+    olmo_1.faulty(
+        "variance-for-deviation",
+        "The variance 1/fan-in is passed as the standard deviation.",
+        "init-constant",
+        "q",
+        "k",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        "fc3",
+        law=lambda m: fan_in(m) if m.at is None else mitchell(m) * fan_in(m),
     ),
-    Planted(
-        name="fixup-outputs-not-zero",
-        says="Fixup's output matrices are not set to zero.",
-        twin=fixup_twin,
-        build=transformer(FIXUP, lambda matrix: xavier(matrix) if matrix.role in OUTPUTS else fixup(matrix)),
-        kind="init-law",
-        roles=OUTPUTS,
+    fixup_twin.faulty(
+        "fixup-outputs-not-zero",
+        "Fixup's output matrices are not set to zero.",
+        "init-law",
+        *OUTPUTS,
+        law=lambda matrix: xavier(matrix) if matrix.role in OUTPUTS else fixup(matrix),
     ),
-    Planted(
-        name="fixup-with-one-more-zero",
-        says="Fixup's scalars start at zero like its output matrices.",
-        twin=fixup_twin,
-        build=transformer(replace(FIXUP, branch_weight=lambda at: 0.0), fixup),
-        kind="dead-branch",
+    fixup_twin.faulty(
+        "fixup-with-one-more-zero",
+        "Fixup's scalars start at zero like its output matrices.",
+        "dead-branch",
+        branch_weight=lambda at: 0.0,
     ),
-    Planted(
-        name="layernorm-for-dyt",
-        says="LayerNorm is left in the place of DyT.",
-        twin=dyt,
-        build=transformer(Shape(), xavier),
-        kind="norms",
+    dyt.faulty("layernorm-for-dyt", "LayerNorm is left in the place of DyT.", "norms", norm=nn.LayerNorm),
+    bert_twin.faulty(
+        "embedding-norm-forgotten",
+        "BERT's norm behind the embedding is missing: the stream starts at 0.02.",
+        "embedding",
+        edit=scaled_bert,
+        has_embedding_norm=False,
     ),
-    Planted(
-        name="embedding-norm-forgotten",
-        says="BERT's norm behind the embedding is missing: the stream starts at 0.02.",
-        twin=bert_twin,
-        build=transformer(replace(BERT, has_embedding_norm=False), bert, scaled_bert, cut=2),
-        kind="embedding",
+    deepnorm_twin.faulty(
+        "alpha-from-the-second-layer",
+        "The first layer has no residual weight.",
+        "residual-weight",
+        residual_weight=lambda at: 1.0 if at.layer == 1 else (2 * at.num_layers) ** 0.25,
     ),
-    Planted(
-        name="alpha-from-the-second-layer",
-        says="The first layer has no residual weight.",
-        twin=deepnorm_twin,
-        build=transformer(
-            replace(DEEPNORM, residual_weight=lambda at: 1.0 if at.layer == 1 else (2 * at.num_layers) ** 0.25),
-            deepnorm,
-        ),
-        kind="residual-weight",
+    t5_twin.faulty(
+        "cross-attention-without-a-norm",
+        "The decoder's cross-attention has no norm.",
+        "norms",
+        norms=lambda at: frozenset() if at.kind == "cross" else frozenset({"pre"}),
     ),
-    Planted(
-        name="cross-attention-without-a-norm",
-        says="The decoder's cross-attention has no norm.",
-        twin=t5_twin,
-        build=transformer(replace(T5, norms=lambda at: frozenset() if at.kind == "cross" else frozenset({"pre"})), t5),
-        kind="norms",
+    t5_twin.faulty(
+        "encoder-of-6-layers",
+        "The number of layers is the decoder's alone: the encoder has 6, whatever is asked for.",
+        "depth-ignored",
+        builder=_fixed_encoder,
     ),
-    Planted(
-        name="encoder-of-6-layers",
-        says="The number of layers is the decoder's alone: the encoder has 6, whatever is asked for.",
-        twin=t5_twin,
-        build=_fixed_encoder,
-        kind="depth-ignored",
+    pre_ln.faulty(
+        "first-layer-post-norm",
+        "The first layer is post-norm: it was copied from another model.",
+        "norms",
+        "pre",
+        "post",
+        norms=lambda at: frozenset({"post" if at.layer == 1 else "pre"}),
     ),
-    Planted(
-        name="first-layer-post-norm",
-        says="The first layer is post-norm: it was copied from another model.",
-        twin=pre_ln,
-        build=transformer(Shape(norms=lambda at: frozenset({"post" if at.layer == 1 else "pre"})), xavier),
-        kind="norms",
-        roles=("pre", "post"),
+    gpt2_apart.faulty(
+        "one-layer-reinitialised",
+        "The second layer is reset by torch's defaults after the initialisation.",
+        "init-law",
+        "q",
+        "k",
+        "v",
+        "out",
+        "fc1",
+        "fc2",
+        edit=reset_layer_2,
     ),
-    Planted(
-        name="one-layer-reinitialised",
-        says="The second layer is reset by torch's defaults after the initialisation.",
-        twin=gpt2_apart,
-        build=transformer(replace(GPT_2, is_fused=False), gpt_2, reset_layer_2),
-        kind="init-law",
-        roles=("q", "k", "v", "out", "fc1", "fc2"),
-    ),
-    Planted(
-        name="encoder-without-alpha",
-        says="The encoder of an encoder-decoder has no residual weight.",
-        twin=both,
-        build=transformer(
-            replace(BOTH, residual_weight=lambda at: 1.0 if at.side == "encoder" else two_sides(at)),
-            xavier_scaled(two_gains, *GAINED),
-        ),
-        kind="residual-weight",
+    both.faulty(
+        "encoder-without-alpha",
+        "The encoder of an encoder-decoder has no residual weight.",
+        "residual-weight",
+        residual_weight=lambda at: 1.0 if at.side == "encoder" else two_sides(at),
     ),
 )
 
@@ -1497,31 +1439,30 @@ def su_pre_adam(matrix: Matrix) -> float:
 
 
 _NEIGHBOURS = (
-    Twin(name="deepnorm, mixed bases", build=transformer(DEEPNORM, mixed_deepnorm), scheme="deepnorm"),
-    Twin(name="deepnorm, uniform", build=transformer(DEEPNORM, xavier, uniform), scheme="deepnorm"),
-    Twin(name="gpt2 as a scheme", build=transformer(GPT_2, gpt_2), scheme="gpt2"),
-    Twin(name="pre-ln, He", build=transformer(Shape(), he), scheme="pre-ln"),
-    Twin(name="pre-ln, Llama's block", build=transformer(LLAMA, flat), scheme="pre-ln"),
-    Twin(name="post-ln, torch's biases", build=transformer(VASWANI, xavier, torch_biases), scheme="post-ln"),
-    Twin(name="nanogpt", build=transformer(replace(GPT_2, has_bias=False), gpt_2), recipe="nanogpt"),
-    Twin(name="vit", build=transformer(replace(CAIT, trained=None, branch_weight=one), flat), recipe="vit"),
-    Twin(name="bart", build=transformer(replace(BERT, arch="encoder-decoder"), bart), recipe="bart"),
+    Twin(name="deepnorm, mixed bases", shape=DEEPNORM, law=mixed_deepnorm, scheme="deepnorm"),
+    Twin(name="deepnorm, uniform", shape=DEEPNORM, edits=(uniform,), scheme="deepnorm"),
+    Twin(name="gpt2 as a scheme", shape=GPT_2, law=gpt_2, scheme="gpt2"),
+    Twin(name="pre-ln, He", law=he, scheme="pre-ln"),
+    Twin(name="pre-ln, Llama's block", shape=LLAMA, law=flat, scheme="pre-ln"),
+    Twin(name="post-ln, torch's biases", shape=VASWANI, edits=(torch_biases,), scheme="post-ln"),
+    Twin(name="nanogpt", shape=replace(GPT_2, has_bias=False), law=gpt_2, recipe="nanogpt"),
+    Twin(name="vit", shape=replace(CAIT, trained=None, branch_weight=one), law=flat, recipe="vit"),
+    Twin(name="bart", shape=replace(BERT, arch="encoder-decoder"), law=bart, recipe="bart"),
     Twin(
         name="torchtitan, as it is",
-        build=transformer(replace(LLAMA, ffn_width=1024), torchtitan, cut_head),
+        shape=replace(LLAMA, ffn_width=1024),
+        law=torchtitan,
+        edits=(cut_head,),
         recipe="torchtitan",
     ),
     Twin(
         name="su-adam",
-        build=transformer(replace(VASWANI, residual_weight=lambda at: (2 * at.num_layers) ** 0.5), su_adam),
+        shape=replace(VASWANI, residual_weight=lambda at: (2 * at.num_layers) ** 0.5),
+        law=su_adam,
         scheme="su-adam",
     ),
-    Twin(name="su-pre-adam", build=transformer(Shape(), su_pre_adam), scheme="su-pre-adam"),
-    Twin(
-        name="normless width 64",
-        build=transformer(replace(T_FIXUP, d_model=64, ffn_width=256), t_fixup),
-        scheme="t-fixup",
-    ),
+    Twin(name="su-pre-adam", law=su_pre_adam, scheme="su-pre-adam"),
+    Twin(name="normless width 64", shape=replace(T_FIXUP, d_model=64, ffn_width=256), law=t_fixup, scheme="t-fixup"),
 )
 
 

@@ -28,7 +28,6 @@ from tests.depthlaw.auditing.gallery import (
 from tests.depthlaw.auditing.transformer import (
     PRE,
     At,
-    Build,
     FeedForward,
     LanguageModel,
     Law,
@@ -36,8 +35,7 @@ from tests.depthlaw.auditing.transformer import (
     Shape,
     Sublayer,
     everywhere,
-    start,
-    transformer,
+    one,
     xavier,
 )
 
@@ -120,32 +118,29 @@ class Recomputed(Sublayer):
         return checkpoint(super().forward, x, memory, use_reentrant=True)
 
 
-functions = Twin(name="gpt2 of functions", build=transformer(FUNCTIONS, gpt_2), recipe="gpt2")
-recomputed = Twin(name="gpt2, recomputed", build=transformer(replace(GPT_2, sublayer=Recomputed), gpt_2), recipe="gpt2")
+functions = Twin(name="gpt2 of functions", shape=FUNCTIONS, law=gpt_2, recipe="gpt2")
+recomputed = Twin(name="gpt2, recomputed", shape=replace(GPT_2, sublayer=Recomputed), law=gpt_2, recipe="gpt2")
 
 _FUNCTIONS = (
-    Planted(
-        name="functions-reset",
-        says="Matrices, norms, activations and attentions are functions of one's own, and the depth rule is erased.",
-        twin=functions,
-        build=transformer(FUNCTIONS, gpt_2, reset),
-        kind="init-law",
-        roles=OUTPUTS,
+    functions.faulty(
+        "functions-reset",
+        "Matrices, norms, activations and attentions are functions of one's own, and the depth rule is erased.",
+        "init-law",
+        *OUTPUTS,
+        edit=reset,
     ),
-    Planted(
-        name="functions-without-a-norm",
-        says="Norms are functions of one's own, and the FFN of the second layer has none.",
-        twin=functions,
-        build=transformer(replace(FUNCTIONS, norms=but_layer_2(PRE, "pre")), gpt_2),
-        kind="norms",
+    functions.faulty(
+        "functions-without-a-norm",
+        "Norms are functions of one's own, and the FFN of the second layer has none.",
+        "norms",
+        norms=but_layer_2(PRE, "pre"),
     ),
-    Planted(
-        name="recomputed-reset",
-        says="Sublayers are computed again in the backward pass, and the depth rule is erased.",
-        twin=recomputed,
-        build=transformer(replace(GPT_2, sublayer=Recomputed), gpt_2, reset),
-        kind="init-law",
-        roles=OUTPUTS,
+    recomputed.faulty(
+        "recomputed-reset",
+        "Sublayers are computed again in the backward pass, and the depth rule is erased.",
+        "init-law",
+        *OUTPUTS,
+        edit=reset,
     ),
 )
 
@@ -162,43 +157,39 @@ def of_sums(number: float) -> Law:
     return lambda matrix: 0.02 / math.sqrt(number * matrix.place.num_layers) if matrix.role in OUTPUTS else 0.02
 
 
-three = Twin(name="three sums a layer", build=transformer(THREE, of_sums(3)), scheme="gpt2")
-macaron = Twin(name="FFNs on both sides", build=transformer(MACARON, of_sums(3)), scheme="gpt2")
-four = Twin(name="four sums a layer", build=transformer(FOUR, of_sums(4)), scheme="gpt2")
-one_sum = Twin(name="one sum a layer", build=transformer(ONE, of_sums(1)), scheme="gpt2")
+three = Twin(name="three sums a layer", shape=THREE, law=of_sums(3), scheme="gpt2")
+macaron = Twin(name="FFNs on both sides", shape=MACARON, law=of_sums(3), scheme="gpt2")
+four = Twin(name="four sums a layer", shape=FOUR, law=of_sums(4), scheme="gpt2")
+one_sum = Twin(name="one sum a layer", shape=ONE, law=of_sums(1), scheme="gpt2")
 
 _SUMS = (
-    Planted(
-        name="two-sums-of-three",
-        says="Layers of an attention and two FFNs have GPT-2's rule as that of two sums to a layer.",
-        twin=three,
-        build=transformer(THREE, of_sums(2)),
-        kind="init-constant",
-        roles=OUTPUTS,
+    three.faulty(
+        "two-sums-of-three",
+        "Layers of an attention and two FFNs have GPT-2's rule as that of two sums to a layer.",
+        "init-constant",
+        *OUTPUTS,
+        law=of_sums(2),
     ),
-    Planted(
-        name="macaron-without-the-rule",
-        says="Layers with an FFN on both sides of the attention are started without the depth rule.",
-        twin=macaron,
-        build=transformer(MACARON, flat),
-        kind="init-law",
-        roles=OUTPUTS,
+    macaron.faulty(
+        "macaron-without-the-rule",
+        "Layers with an FFN on both sides of the attention are started without the depth rule.",
+        "init-law",
+        *OUTPUTS,
+        law=flat,
     ),
-    Planted(
-        name="two-sums-of-four",
-        says="Layers of an attention and three FFNs have GPT-2's rule as that of two sums to a layer.",
-        twin=four,
-        build=transformer(FOUR, of_sums(2)),
-        kind="init-constant",
-        roles=OUTPUTS,
+    four.faulty(
+        "two-sums-of-four",
+        "Layers of an attention and three FFNs have GPT-2's rule as that of two sums to a layer.",
+        "init-constant",
+        *OUTPUTS,
+        law=of_sums(2),
     ),
-    Planted(
-        name="two-sums-of-one",
-        says="Layers of one FFN have the rule of two sums to a layer.",
-        twin=one_sum,
-        build=transformer(ONE, of_sums(2)),
-        kind="init-constant",
-        roles=("fc2",),
+    one_sum.faulty(
+        "two-sums-of-one",
+        "Layers of one FFN have the rule of two sums to a layer.",
+        "init-constant",
+        "fc2",
+        law=of_sums(2),
     ),
 )
 
@@ -254,17 +245,6 @@ class Diffusion(LanguageModel):
         return self.lm_head(self.stack.final_norm(x))
 
 
-def diffusion(shape: Shape, law: Law = xavier, *edits: Callable[[nn.Module], Any]) -> Build:
-    def build(num_layers: int) -> nn.Module:
-        model = Diffusion(shape, num_layers)
-        start(model, law)
-        for edit in edits:
-            edit(model)
-        return model
-
-    return build
-
-
 def zero_gates(model: nn.Module) -> None:
     """adaLN-Zero: scales, shifts and gates start at zero."""
     for part in model.modules():
@@ -279,8 +259,8 @@ def of_diffusion(_: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _conditioned(name: str, sublayer: type[Conditioned], *edits: Callable[[nn.Module], Any]) -> Twin:
-    shape = Shape(arch="encoder", sublayer=sublayer)
-    return Twin(name=name, build=diffusion(shape, xavier, *edits), scheme="pre-ln", inputs=of_diffusion)
+    shape = Shape(arch="encoder", sublayer=sublayer, model=Diffusion)
+    return Twin(name=name, shape=shape, edits=edits, scheme="pre-ln", inputs=of_diffusion)
 
 
 dit = _conditioned("dit", Conditioned)
@@ -290,31 +270,27 @@ _MODULATED = (
     _conditioned("gated", Gated),
     _conditioned("scaled and shifted", Films),
 )
-DIT = Shape(arch="encoder", sublayer=Conditioned)
 
 _CONDITIONS = (
-    Planted(
-        name="dit-without-a-norm",
-        says="The second layer's FFN is given the stream itself, scaled and shifted.",
-        twin=dit,
-        build=diffusion(replace(DIT, norms=but_layer_2(PRE, "pre"))),
-        kind="norms",
-        roles=("pre",),
+    dit.faulty(
+        "dit-without-a-norm",
+        "The second layer's FFN is given the stream itself, scaled and shifted.",
+        "norms",
+        "pre",
+        norms=but_layer_2(PRE, "pre"),
     ),
-    Planted(
-        name="dit-by-depth",
-        says="Output matrices of a DiT that claims to be plain pre-LN are divided by the number of sublayers.",
-        twin=dit,
-        build=diffusion(DIT, lambda m: xavier(m) * ((2 * m.place.num_layers) ** -0.5 if m.role in OUTPUTS else 1)),
-        kind="init-law",
-        roles=OUTPUTS,
+    dit.faulty(
+        "dit-by-depth",
+        "Output matrices of a DiT that claims to be plain pre-LN are divided by the number of sublayers.",
+        "init-law",
+        *OUTPUTS,
+        law=lambda m: xavier(m) * ((2 * m.place.num_layers) ** -0.5 if m.role in OUTPUTS else 1),
     ),
-    Planted(
-        name="dit-zero-twice",
-        says="Both the gates and the output matrices of a DiT start at zero.",
-        twin=dit_zero,
-        build=diffusion(DIT, lambda m: 0.0 if m.role in OUTPUTS else xavier(m), zero_gates),
-        kind="dead-branch",
+    dit_zero.faulty(
+        "dit-zero-twice",
+        "Both the gates and the output matrices of a DiT start at zero.",
+        "dead-branch",
+        law=lambda m: 0.0 if m.role in OUTPUTS else xavier(m),
     ),
 )
 
@@ -338,25 +314,23 @@ def by_fan_in_and_depth(matrix: Matrix) -> float:
     return by_fan_in(matrix) * ((2 * matrix.place.num_layers) ** -0.5 if matrix.role in OUTPUTS else 1)
 
 
-pyramid = Twin(name="a pyramid", build=transformer(PYRAMID, by_fan_in), scheme="pre-ln")
-pyramid_by_depth = Twin(name="a pyramid by depth", build=transformer(PYRAMID, by_fan_in_and_depth), scheme="gpt2")
+pyramid = Twin(name="a pyramid", shape=PYRAMID, law=by_fan_in, scheme="pre-ln")
+pyramid_by_depth = Twin(name="a pyramid by depth", shape=PYRAMID, law=by_fan_in_and_depth, scheme="gpt2")
 
 _WIDTHS = (
-    Planted(
-        name="pyramid-without-the-rule",
-        says="FFNs are wider from layer to layer, each matrix at its own fan-in, and the depth rule is forgotten.",
-        twin=pyramid_by_depth,
-        build=transformer(PYRAMID, by_fan_in),
-        kind="init-law",
-        roles=OUTPUTS,
+    pyramid_by_depth.faulty(
+        "pyramid-without-the-rule",
+        "FFNs are wider from layer to layer, each matrix at its own fan-in, and the depth rule is forgotten.",
+        "init-law",
+        *OUTPUTS,
+        law=by_fan_in,
     ),
-    Planted(
-        name="pyramid-by-depth",
-        says="FFNs are wider from layer to layer, and outputs have a depth rule that plain pre-LN has not.",
-        twin=pyramid,
-        build=transformer(PYRAMID, by_fan_in_and_depth),
-        kind="init-law",
-        roles=OUTPUTS,
+    pyramid.faulty(
+        "pyramid-by-depth",
+        "FFNs are wider from layer to layer, and outputs have a depth rule that plain pre-LN has not.",
+        "init-law",
+        *OUTPUTS,
+        law=by_fan_in_and_depth,
     ),
 )
 
@@ -386,20 +360,19 @@ def with_normed_front(model: Any) -> None:
     nn.utils.parametrizations.weight_norm(model.stack.embedding_norm.positions, dim=2)
 
 
-front = Twin(name="post-ln behind positions", build=transformer(VASWANI, xavier, with_front), scheme="post-ln")
+front = Twin(name="post-ln behind positions", shape=VASWANI, edits=(with_front,), scheme="post-ln")
 _FRONTS = (
-    Twin(name="post-ln behind normed", build=transformer(VASWANI, xavier, with_normed_front), scheme="post-ln"),
-    Twin(name="pre-ln behind positions", build=transformer(Shape(), xavier, with_front), scheme="pre-ln"),
+    Twin(name="post-ln behind normed", shape=VASWANI, edits=(with_normed_front,), scheme="post-ln"),
+    Twin(name="pre-ln behind positions", edits=(with_front,), scheme="pre-ln"),
 )
 
 _FRONT = (
-    Planted(
-        name="front-without-a-norm",
-        says="Positions are a convolution in front of the layers, and the second layer's FFN has no norm.",
-        twin=front,
-        build=transformer(replace(VASWANI, norms=but_layer_2(everywhere("post"), "post")), xavier, with_front),
-        kind="norms",
-        roles=("post",),
+    front.faulty(
+        "front-without-a-norm",
+        "Positions are a convolution in front of the layers, and the second layer's FFN has no norm.",
+        "norms",
+        "post",
+        norms=but_layer_2(everywhere("post"), "post"),
     ),
 )
 
@@ -450,28 +423,27 @@ def normed_blocks(model: Any) -> None:
 MACARONS = Shape(arch="encoder", branch_weight=half, activation=F.silu)
 CONFORMER = replace(MACARONS, kinds=("ffn", "attention", "conv", "ffn"), sublayer=OfConformer, has_final=False)
 
-llama = Twin(name="Llama, by no name", build=transformer(LLAMA, flat))
-alphas = Twin(name="DeepNorm, by no name", build=transformer(replace(VASWANI, residual_weight=alpha), by_deepnorm))
+llama = Twin(name="Llama, by no name", shape=LLAMA, law=flat)
+alphas = Twin(name="DeepNorm, by no name", shape=replace(VASWANI, residual_weight=alpha), law=by_deepnorm)
 _UNNAMED = (
-    Twin(name="a conformer, by no name", build=transformer(CONFORMER, xavier, normed_blocks)),
-    Twin(name="three halves", build=transformer(replace(MACARONS, kinds=("ffn", "attention", "ffn")), xavier)),
+    Twin(name="a conformer, by no name", shape=CONFORMER, edits=(normed_blocks,)),
+    Twin(name="three halves", shape=replace(MACARONS, kinds=("ffn", "attention", "ffn"))),
 )
 
 _WITHOUT_A_NAME = (
-    Planted(
-        name="llama-without-a-final-norm",
-        says="A Llama of which it is not said that it is one has no norm before the head.",
-        twin=llama,
-        build=transformer(replace(LLAMA, has_final=False), flat),
-        kind="norms",
-        roles=("final",),
+    llama.faulty(
+        "llama-without-a-final-norm",
+        "A Llama of which it is not said that it is one has no norm before the head.",
+        "norms",
+        "final",
+        has_final=False,
     ),
-    Planted(
-        name="growing-branches",
-        says="DeepNorm's alpha stands on the branches of a post-norm model that claims nothing.",
-        twin=alphas,
-        build=transformer(replace(VASWANI, branch_weight=alpha), by_deepnorm),
-        kind="residual-weight",
+    alphas.faulty(
+        "growing-branches",
+        "DeepNorm's alpha stands on the branches of a post-norm model that claims nothing.",
+        "residual-weight",
+        residual_weight=one,
+        branch_weight=alpha,
     ),
 )
 

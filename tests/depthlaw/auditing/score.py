@@ -16,6 +16,7 @@ from tests.depthlaw.auditing.transformer import Build, renamed
 PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
 TWINS = gallery.TWINS | gallery_field.TWINS
 RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
+BY_NAME = {planted.name: planted for planted in PLANTED}
 
 
 def faults_of(build: Build, twin: Twin) -> Sequence[Fault]:
@@ -57,7 +58,7 @@ def _text(faults: Sequence[Fault]) -> str:
 
 def main() -> None:
     lines = [(planted.name, missed(planted)) for planted in PLANTED]
-    others = [(f"{name}, renamed", missed(planted, is_renamed=True)) for name, planted in _renamed().items()]
+    others = [(f"{name}, renamed", missed(BY_NAME[name], is_renamed=True)) for name in RENAMED]
     twins = [(name, accused(twin)) for name, twin in TWINS.items()]
     for name, text in (*lines, *others, *twins):
         if text:
@@ -65,11 +66,6 @@ def main() -> None:
     found, also, silent = (sum(not text for _, text in group) for group in (lines, others, twins))
     print(f"{found} of {len(lines)} faults found and named, {also} of {len(others)} under other names, ", end="")
     print(f"{len(twins) - silent} of {len(twins)} right models accused")
-
-
-def _renamed() -> dict[str, Planted]:
-    by_name = {planted.name: planted for planted in PLANTED}
-    return {name: by_name[name] for name in RENAMED}
 
 
 if __name__ == "__main__":

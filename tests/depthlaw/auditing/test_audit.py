@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from transformers import CONFIG_MAPPING
 
 import depthlaw
-from depthlaw.auditing.audit import audit
+from depthlaw.auditing.audit import Audit, audit
 from depthlaw.auditing.beyond import extrapolated, missed_by, outside
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
@@ -202,6 +203,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def _no_nearest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a model without a claim is nearest to takes longest, and is asked where a test is about it alone."""
+    if not {"beside", "beside_all"} & {*request.fixturenames}:
+        monkeypatch.setattr("depthlaw.auditing.audit._nearest", lambda *_: None)
+
+
+@pytest.fixture
+def beside_all() -> None:
+    """Of all names there are."""
+
+
 def test_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """One JSON document, exit 1 as there is a fault, and every number of it finite."""
     monkeypatch.setattr("depthlaw.auditing.audit.FAR", (40,))
@@ -218,6 +231,7 @@ def test_document(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_role["update"]["predicted_exponent"] is not None
 
 
+@pytest.mark.usefixtures("beside_all")
 def test_without_a_claim_the_nearest_is_named_and_only_plain_faults_are() -> None:
     answer = audit(_fresh, (2, 4), num_seeds=1)
     assert not answer.faults
@@ -365,6 +379,7 @@ def test_a_fault_of_several_roles_is_one_fault(monkeypatch: pytest.MonkeyPatch) 
     assert not {"what", "where", "found", "expected", "fix"} - set(by_role["out"][0])
 
 
+@pytest.mark.usefixtures("beside_all")
 def test_without_a_claim_the_page_says_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     answer = audit(_fresh, (2, 4), measures=False)
@@ -512,11 +527,16 @@ def test_a_prediction_that_misses_is_not_relied_on_in_a_fault() -> None:
     assert "The prediction leaves out layers that share their matrices" in remark
 
 
+@cache
+def of_three_depths() -> Audit:
+    return audit(_fresh, (1, 2, 3), num_seeds=1)
+
+
 @pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.0, 0.03), (2.3, 0.97, 1.0), (1 / 2.3, 0.97, 1.0)])
 def test_whether_a_prediction_misses_does_not_come_and_go(factor: float, least: float, most: float) -> None:
     """Of four seeds at each of three depths, whose updates scatter by a quarter: what is off by more than twice is told
     in nearly all of 200 draws, and what is right in nearly none."""
-    answer = audit(_fresh, (1, 2, 3), num_seeds=1)
+    answer = of_three_depths()
     generator = torch.Generator().manual_seed(0)
     told = 0
     for _ in range(200):
@@ -582,19 +602,8 @@ def test_refused_in_one_line(arguments: str) -> None:
 
 
 def test_an_input_of_ones_own() -> None:
-    result = run(
-        *(
-            "audit",
-            "audited_models:build",
-            "--input",
-            "audited_models:vectors",
-            "--layers",
-            "2",
-            "--seeds",
-            "1",
-            "--json",
-        )
-    )
+    asked = "audit audited_models:build --input audited_models:vectors --layers 2 --seeds 1 --json"
+    result = run(*asked.split())
     assert json.loads(result.stdout)["input"] == "yours"
 
 
@@ -1330,12 +1339,6 @@ def test_initialise_says_where_norms_move() -> None:
 
 
 @pytest.fixture
-def _no_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a model is nearest to takes longest, and is not asked here."""
-    monkeypatch.setattr("depthlaw.auditing.audit._nearest", lambda *_: None)
-
-
-@pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Which names there are to be near to: of all of them the nearest takes long to find."""
 
@@ -1388,12 +1391,11 @@ def test_a_recipe_of_two_sums_a_layer_is_near_to_none_of_others(name: str, besid
     assert audit(twin.build, (2, 4), measures=False).nearest is None
 
 
-@pytest.mark.usefixtures("_no_nearest")
 def test_growth_that_is_no_power_is_told_as_exponential() -> None:
     """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power."""
-    for law, is_exponential in ((xavier, True), (gallery_field.by_deepnorm, False)):
+    for law, layers, is_exponential in ((xavier, (8, 16), True), (gallery_field.by_deepnorm, (4, 8), False)):
         build = transformer(replace(gallery_field.VASWANI, branch_weight=gallery_field.alpha), law)
-        answer = audit(build, (8, 16), num_seeds=1)
+        answer = audit(build, layers, num_seeds=1)
         assert [fault.kind for fault in answer.faults] == ["residual-weight"]
         assert (answer.exponential is not None) is is_exponential
         assert ("the update grows exponentially with depth" in repr(answer)) is is_exponential
@@ -1402,7 +1404,6 @@ def test_growth_that_is_no_power_is_told_as_exponential() -> None:
             assert answer.exponential[:2] == (64, 128) and 6 < answer.exponential.factor < 10
 
 
-@pytest.mark.usefixtures("_no_nearest")
 def test_a_mixture_of_experts_is_told_with_its_router() -> None:
     """And what a prediction of it leaves out is not said to be the width alone."""
     build, _ = hugging_face("mixtral", 64)
@@ -1432,7 +1433,6 @@ def _last(at: Any) -> bool:
     return at.layer == at.num_layers
 
 
-@pytest.mark.usefixtures("_no_nearest")
 @pytest.mark.parametrize(
     ("changes", "law", "kind", "says"),
     [
@@ -1467,7 +1467,6 @@ def test_a_layer_unlike_all_its_siblings_is_a_fault_by_itself(
     assert not audit(transformer(GPT_2, gpt_2), (2, 4, 8), measures=False).faults
 
 
-@pytest.mark.usefixtures("_no_nearest")
 @pytest.mark.parametrize("claim", [{}, {"recipe": "gpt2"}])
 def test_a_layer_unlike_its_siblings_bends_no_law_and_is_mended_at_each_depth(claim: dict[str, Any]) -> None:
     """Of four layers, too, where a deeper model shows that the odd one follows no rule."""
@@ -1485,7 +1484,6 @@ def test_a_layer_unlike_its_siblings_bends_no_law_and_is_mended_at_each_depth(cl
     assert not audit(mended, (2, 4), recipe="gpt2", measures=False).faults
 
 
-@pytest.mark.usefixtures("_no_nearest")
 def test_a_law_on_the_wrong_matrices_is_told_beside_matrices_that_start_at_0() -> None:
     of_fc1 = _std(lambda at: (2 * at.num_layers) ** -0.5, "fc1")
     build = transformer(replace(GPT_2, is_fused=False), lambda matrix: 0.0 if matrix.role == "q" else of_fc1(matrix))
@@ -1493,7 +1491,6 @@ def test_a_law_on_the_wrong_matrices_is_told_beside_matrices_that_start_at_0() -
     assert fault.roles == ("fc1",) and "_q." not in fault.fix
 
 
-@pytest.mark.usefixtures("_no_nearest")
 @pytest.mark.parametrize("roles", [("fc1", "v"), ("fc1", "q", "k", "v"), ("q", "k"), ("fc1",)])
 def test_a_law_on_the_wrong_matrices_is_moved_to_the_right_ones(roles: tuple[str, ...]) -> None:
     """The fix, run as it is printed, leaves what the recipe asks for, of the roles that it is about."""
@@ -1557,7 +1554,6 @@ BY_THEMSELVES: dict[str, tuple[Shape, Callable[[Any], float], Callable[[Any], An
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("_no_nearest")
 @pytest.mark.parametrize("name", BY_THEMSELVES)
 def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
     """The fix, where it is of one layer, is told to be of that alone."""
@@ -1588,7 +1584,6 @@ def test_types_of_transformers_are_taken_or_refused_in_a_line() -> None:
     assert taken > len(names) / 3
 
 
-@pytest.mark.usefixtures("_no_nearest")
 def test_a_fix_of_several_roles_is_python() -> None:
     """Whose lines stand under the condition that is theirs."""
 
@@ -1606,7 +1601,6 @@ def test_a_fix_of_several_roles_is_python() -> None:
         assert not audit(mended, (2, 4, 8), measures=False, recipe="gpt2").faults
 
 
-@pytest.mark.usefixtures("_no_nearest")
 @pytest.mark.parametrize("layers", often([((2, 4, 8),), ((3, 6),), ((2, 4),)], 3))
 @pytest.mark.parametrize(
     ("changes", "law"),
@@ -1636,9 +1630,3 @@ def test_layers_that_differ_by_a_pattern_are_no_fault(
     """The first, every other or fourth, a part of the stack, or each by its index; and a law of queries and keys is
     none of theirs alone where values have it, as in Hugging Face's CLIP."""
     assert not audit(transformer(replace(GPT_2, **changes), law), layers, measures=False).faults
-
-
-@pytest.mark.usefixtures("_no_nearest")
-@pytest.mark.parametrize("name", ["mitchell", "mix-ln", "keel", "cait", "depth-mup", "deepnorm, two sides"])
-def test_a_right_model_is_not_accused_without_a_claim(name: str) -> None:
-    assert not audit(TWINS[name].build, TWINS[name].layers, measures=False).faults

@@ -16,9 +16,9 @@ from depthlaw.auditing.faults import Fault
 from depthlaw.auditing.fixes import is_code
 from tests.depthlaw.auditing import gallery, gallery_field
 from tests.depthlaw.auditing.gallery import Planted
+from tests.depthlaw.auditing.score import BY_NAME
 from tests.depthlaw.auditing.transformer import Build
 
-PLANTED = {planted.name: planted for planted in (*gallery.PLANTED, *gallery_field.PLANTED)}
 _COUNTS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 
@@ -48,9 +48,9 @@ def audited(planted: Planted, build: Build) -> Audit:
 OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[::2]}
 
 
-@pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in PLANTED])
+@pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in BY_NAME])
 def test_a_fix_that_is_code_leaves_no_fault(name: str) -> None:
-    planted = PLANTED[name]
+    planted = BY_NAME[name]
     faults = audited(planted, planted.build).faults
     code = [fault for fault in faults if runs(fault)]
     if not code:
@@ -67,7 +67,7 @@ def test_a_fix_that_is_code_leaves_no_fault(name: str) -> None:
 @pytest.mark.parametrize("name", ["two-sums-of-three", "hf-gpt2-c-proj", "functions-reset"])
 def test_the_update_that_is_promised_is_measured_behind_the_fix(name: str) -> None:
     """At four times the depth: as near as the width of the models lets a prediction be to what is measured."""
-    planted, (first, last) = PLANTED[name], (2, 8)
+    planted, (first, last) = BY_NAME[name], (2, 8)
     told = partial(audit, scheme=planted.twin.scheme, recipe=planted.twin.recipe)
     answer = told(planted.build, (first, 4), far=(last,))
     promised = answer.far[last]["as_it_should_be"]["update"]

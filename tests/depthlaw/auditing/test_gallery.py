@@ -10,28 +10,31 @@ from torch import nn
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.inputs import Inputs, given, guess
-from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing import gallery
 from tests.depthlaw.auditing.gallery import Planted, Twin
-from tests.depthlaw.auditing.score import accused, missed
+from tests.depthlaw.auditing.score import BY_NAME, PLANTED, RENAMED, TWINS, accused, missed
 from tests.depthlaw.auditing.transformer import renamed
 from tests.often import often
-
-PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
-TWINS = gallery.TWINS | gallery_field.TWINS
-RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
-BY_NAME = {planted.name: planted for planted in PLANTED}
 
 
 def called(module: nn.Module, twin: Twin) -> Inputs:
     return guess(module) if twin.inputs is None else given(twin.inputs(module), module)
 
 
-@pytest.mark.parametrize("planted", often(PLANTED, 2), ids=lambda planted: planted.name)
+OFTEN = {*(planted.name for planted in PLANTED[::3]), "beta-2n-for-8n", "zero-in-zero-out"}
+"""In the fast lane: every third, and those that alone see a planted fault of ``tests/faults/audit.toml``."""
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [of if of.name in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in PLANTED],
+    ids=lambda planted: planted.name,
+)
 def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
     assert not missed(planted)
 
 
-@pytest.mark.parametrize("twin", often(TWINS.values(), 2), ids=lambda twin: twin.name)
+@pytest.mark.parametrize("twin", often(TWINS.values(), 3), ids=lambda twin: twin.name)
 def test_a_right_model_is_not_accused(twin: Twin) -> None:
     assert not accused(twin)
 
@@ -77,27 +80,8 @@ def test_each_mistake_is_planted_once() -> None:
     assert len(set(gallery.RENAMED)) == 12 and len(set(RENAMED)) == len(RENAMED)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_a_planted_fault_learns(planted: Planted) -> None:
-    """Nothing fails in a forward and a backward pass: it takes a look to see what is wrong."""
-    module = planted.build(4)
-    called(module, planted.twin).call(module).sum().backward()
-    assert any(parameter.grad is not None for parameter in module.parameters())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("twin", TWINS.values(), ids=lambda twin: twin.name)
+@pytest.mark.parametrize("twin", often(TWINS.values(), 8), ids=lambda twin: twin.name)
 def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
     """But for torchtitan's, whose scaled up matrix is a fault by any other claim than its own."""
-    found = audit(twin.build, twin.layers, inputs=twin.inputs, measures=False).faults
+    found = audit(twin.build, twin.layers, inputs=twin.inputs, measures=False, has_nearest=False).faults
     assert [fault.role for fault in found] == (["fc3"] if twin.recipe == "torchtitan" else [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["hf-gpt2-c-proj", "alpha-exponent", "torchscale-1.15"])
-def test_a_fault_says_what_it_comes_to(name: str) -> None:
-    planted = BY_NAME[name]
-    answer = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, recipe=planted.twin.recipe)
-    assert all(" at 1,000, predicted" in fault.why for fault in answer.faults)
-    assert all(isinstance(depth.built.module, nn.Module) for depth in answer.depths)

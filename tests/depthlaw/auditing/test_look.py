@@ -20,6 +20,7 @@ from torch.nn import functional
 from depthlaw.auditing import builders
 from depthlaw.auditing.inputs import given, guess
 from depthlaw.auditing.reading.look import Built, Sublayer, Weight, look
+from depthlaw.paper_checks.experiments.bench import standing_in
 from depthlaw.sims.model import (
     PLACEMENTS,
     ModelConfig,
@@ -233,25 +234,10 @@ def test_what_is_tied_shared_or_not_used_is_told() -> None:
     assert albert.unused == ["pooler.weight", "pooler.bias"]
 
 
-# (torchscale's stand-ins are those of test_torchscale.py)
-
-
 @pytest.fixture(scope="module")
 def torchscale() -> Iterator[Callable[[str], ModuleType]]:
     """Its modules, with stand-ins for what it imports and does not call."""
-    stand_ins = {
-        "fairscale": (),
-        "fairscale.nn": ("checkpoint_wrapper", "wrap"),
-        "timm": (),
-        "timm.models": (),
-        "timm.models.layers": ("drop_path",),
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, functions in stand_ins.items():
-            module = ModuleType(name)
-            for function in functions:
-                setattr(module, function, None)
-            patch.setitem(sys.modules, name, module)
+    with standing_in():
         yield lambda name: import_module(f"torchscale.architecture.{name}")
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchscale"]:
         del sys.modules[name]

@@ -53,7 +53,8 @@ class Shape:
     norms: places, of pre, q, k, inner, branch and post. trained: None, "scalar" or "vector", where the branch weight is
     a parameter. inputs: "ids" or "images". sublayer: the class of the sublayers, a place for mistakes. linear: makes a
     matrix with a bias. ffn_widths: where FFNs are not all as wide. kinds: of the sublayers of a layer, where these are
-    not the usual ones. attend: is called with queries, keys and values, and ``is_causal`` and ``scale``.
+    not the usual ones. attend: is called with queries, keys and values, and ``is_causal`` and ``scale``. model: the
+    class of the whole, where it is none of those below.
     """
 
     arch: str = "decoder"
@@ -83,6 +84,7 @@ class Shape:
     linear: Callable[..., nn.Module] = nn.Linear
     kinds: tuple[str, ...] = ()
     attend: Callable[..., Tensor] = F.scaled_dot_product_attention
+    model: Callable[[Shape, int], nn.Module] | None = None
 
 
 class Attention(nn.Module):
@@ -330,10 +332,10 @@ def start(model: nn.Module, law: Law, cut: float | None = None) -> None:
 
 def transformer(shape: Shape, law: Law, *edits: Callable[[nn.Module], Any], cut: float | None = None) -> Build:
     """A builder: the model of that shape, started by the law, with what is done to it afterwards."""
-    kind = {"encoder-decoder": Translator}.get(shape.arch, ImageModel if shape.inputs == "images" else LanguageModel)
+    usual = {"encoder-decoder": Translator}.get(shape.arch, ImageModel if shape.inputs == "images" else LanguageModel)
 
     def build(num_layers: int) -> nn.Module:
-        model = kind(shape, num_layers)
+        model = (shape.model or usual)(shape, num_layers)
         start(model, law, cut)
         for edit in edits:
             edit(model)

@@ -154,8 +154,3 @@ def test_a_topic_finds_what_speaks_of_it() -> None:
 @pytest.mark.parametrize("words", TOPICS)
 def test_the_topics_that_a_refusal_names_find_something(words: str) -> None:
     assert any(topics.topic(words).values())
-
-
-def test_what_nothing_speaks_of_is_refused() -> None:
-    result = depthlaw("explain", "zebra crossings")
-    assert result.returncode == 2 and "nothing here speaks of 'zebra crossings'" in result.stderr

@@ -18,6 +18,7 @@ STACK = "--scheme pre-ln --optimizer sgd"
 BOTH = f"{STACK} --attention --arch encoder-decoder"
 TRAIN = "train --scheme pre-ln --layers 1 --learning-rate 1e-3"
 KEPT = "--sublayers 4 --no-keep"
+ADVISE = "advise --scheme gpt2 --optimizer adamw --from-layers 2 --width 64"
 NOBODY = "tcp://127.0.0.1:1"
 NO_FOLDER = "there is no folder a/b (to make it: mkdir -p a/b)"
 REFUSED = {
@@ -25,6 +26,11 @@ REFUSED = {
     # names
     "predict --scheme deepnrom --optimizer sgd --layers 2": "did you mean deepnorm",
     "measure --scheme post-ln,pre-ln --optimizer sgd --sublayers 4": "give one; several side by side are",
+    "predict --scheme pre-ln,pre-ln --optimizer sgd --sublayers 4": "a scheme is named twice",
+    "predict --recipe gpt2,gpt2 --optimizer sgd --layers 4": "a recipe is named twice",
+    "predict --scheme pre-ln,llama-2 --optimizer sgd --sublayers 4": "llama-2 is a recipe",
+    "predict --scheme pre-ln,gpt2 --optimizer sgd --sublayers 4 --plot a.svg": "--plot draws one scheme",
+    "explain zebra": "nothing here speaks of 'zebra'",
     f"predict {STACK} --sublayers 4 --activation swiglu": "swiglu, a gated FFN, needs --attention",
     f"predict {STACK} --attention --layers 2 --init-std 0": "--init-std",
     f"measure {STACK} {KEPT} --activation rleu": "leaky_relu, swiglu, geglu",
@@ -112,6 +118,19 @@ REFUSED = {
     "experiment thousand-layers --scale large": "1000 layers of width 512 with 32 x 64 tokens take 1",
     f"{TRAIN} --workers 4096": "--workers 4096: the free memory is enough for ",
     f"predict {STACK} --attention --sublayers 2 --w 1e80,1e80 --v 1e80,1e80": "tokens that are 0, or beyond the floats",
+    # of what advise has no answer to
+    f"{ADVISE} --layers 2": "equal depths",
+    f"{ADVISE} --layers 2,8": "equal depths",
+    f"{ADVISE}": "--layers N is wanted",
+    f"{ADVISE} --layers 4 --heads 7": "--heads 7",
+    f"{ADVISE} --layers 4,8 --code best": "--code is of one depth",
+    f"{ADVISE} --sublayers 4": "--sublayers is no option",
+    f"{ADVISE} --layers 4 --decoder-layers 2": "encoder-decoder",
+    f"{ADVISE} --layers 4 --tokens 4 --code it": "no remedy here",
+    f"{ADVISE} --layers 4 --code best --json": "do not go together",
+    f"{ADVISE} --layers 4 --scheme rezero": "leaves the branch matrices",
+    "advise --recipe t5 --optimizer adamw --from-layers 2 --layers 4 --width 64": "made for adafactor",
+    "advise --recipe gpt2,vit --optimizer adamw --from-layers 2 --layers 4 --width 64": "give one; several",
     # files
     f"predict {STACK} --sublayers 4 --plot a/b/it.svg": f"--plot: {NO_FOLDER}",
     f"predict {STACK} --attention --layers 4 --plot a/b/it.svg": f"--plot: {NO_FOLDER}",
@@ -182,6 +201,7 @@ LATER = (
     "derived of",
     "did you mean deepnorm",
     "llama-2 is a recipe, a published model: write --recipe",
+    *("a scheme is named twice", "a recipe is named twice", "llama-2 is a recipe", "--plot draws one scheme"),
     "not defined below",
     "10^270",
     "prints no",

@@ -30,17 +30,8 @@ from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 _STACK = ("--scheme", "pre-ln", "--optimizer", "adam", "--sublayers", "2,4", "--width", "32")
 MEASURE = ["measure", *_STACK, "--dtype", "float64"]
 TRAIN = [
-    "train",
-    "--scheme",
-    "pre-ln,post-ln",
-    "--layers",
-    "1",
-    "--width",
-    "8",
-    "--steps",
-    "3",
-    "--learning-rate",
-    "1e-2",
+    *("train", "--scheme", "pre-ln,post-ln", "--layers", "1", "--width", "8", "--steps", "3"),
+    *("--learning-rate", "1e-2"),
 ]
 MODEL = """
 import torch

@@ -299,7 +299,8 @@ def test_memory_is_asked_for_what_is_run(command: Command, counted: Counted, mon
     assert len(counted.named) == 1
 
 
-def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path) -> None:
+def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "pool", lambda num_workers: Pickling(1))
     options = "train --scheme pre-ln --shape vit --layers 1 --width 8 --learning-rate 1e-2 --steps 3 --batch 2 --moves"
     asked = [*options.split(), "--measure-at", "2", "--store", str(tmp_path / "runs.sqlite")]
     found = command_line.document(*asked)
