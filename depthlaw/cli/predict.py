@@ -23,7 +23,7 @@ EXAMPLES = (
 )
 
 
-AFTER = "With --attention: behind the first steps"
+AFTER = "With --attention: after the first steps"
 
 
 # ---------------------------------------------------------------- the command
@@ -33,7 +33,8 @@ def run(
     stack: Stack,
     transformer: Transformer,
     width: int | None = option(
-        "The width d_model, for the size of a head and the shares of the update; else infinite.",
+        "The width d_model, on which the size of a head and each role's share of the update depend; infinite if left "
+        "out.",
         None,
         ATTENTION,
         most=100_000,
@@ -41,13 +42,14 @@ def run(
     roles: bool = options.ROLES,
     by_layer: bool = options.BY_LAYER,
     after_steps: int | None = option(
-        "Also what laws say of a step so many steps behind the start: --learning-rate and --width are wanted.",
+        "Also show what the laws for later steps say of the update after so many steps. It needs --learning-rate and "
+        "--width.",
         None,
         AFTER,
         most=10**9,
     ),
     learning_rate: float | None = option(
-        "The rate of the steps before it, constant or on average.", None, AFTER, least=1e-300, most=1e9
+        "The learning rate of those steps, constant or on average.", None, AFTER, least=1e-300, most=1e9
     ),
     weight_decay: float = option("The weight decay of matrices, by which AdamW and Muon shrink them.", 0, AFTER),
     precise: bool = option("Average over more quasi-random points, as the pages do.", None, ATTENTION),

@@ -41,7 +41,7 @@ def run(
         "The number of layers of an encoder-decoder's decoder.", metavar="M", most=options.MOST
     ),
     from_layers: int | None = option(
-        "The number of layers of the model that you have tuned, to compare with; an eighth if left out.",
+        "The number of layers of the model that you have tuned, to compare with; an eighth of --layers if left out.",
         most=options.MOST,
     ),
     from_decoder_layers: int | None = option(
