@@ -81,11 +81,12 @@ def measure(
     extras: Extras | None = None,
     advance: Callable[[float], None] = lambda _: None,
 ) -> dict[str, record.Found]:
-    """By optimizer, the values of these seeds, quantities without the optimizer's name.
+    """Build the network with each seed, take one optimizer step, and return what it moves: by optimizer, the values of
+    each quantity (a role, or "update" for all matrices of the branches), one for each seed.
 
-    kept: what was measured before, and where to add what is made; left out, nothing is kept. extras: what else to
-    measure. advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or
-    does not fit into memory.
+    kept: the record that earlier measurements are taken from and new ones added to; nothing is kept if it is left out.
+    extras: what else to measure. advance: a function that is called with the number of seeds that are done.
+    ValueError, in one line, for a network that cannot be built or does not fit into memory.
 
     >>> from depthlaw.network.measuring import measure
     >>> from depthlaw.network.network import Network

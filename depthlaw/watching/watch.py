@@ -61,15 +61,16 @@ def watch(
     2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
     first step in any case. The run ends in the same bits as without it.
 
-    model: as it is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
-    optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by name), or a
-    function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes on. budget:
-    the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of another run,
-    such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a function of
-    (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of
-    Lightning, or several of these. start: the number of the first step, of a run that goes on.
+    model: the module that is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
+    optimizer: its optimizer, or several. probe: the fixed batch, as the model is called with it (a tensor, a tuple or
+    a dict by name), or a function that is called with the model and returns one. to: the file of the run, in JSON lines;
+    a file of the same run is gone on with. budget: the part of the wall time that looks may take, "1%" or 0.01; None
+    for no bound. reference: the file of another run, such as one of the depth at which the learning rate was tuned: the
+    watch warns where a role moves further than there. log: where each look is also written: a function of (numbers,
+    step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of Lightning, or
+    several of these. start: the number of the first step, for a run that goes on.
 
-    ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
+    ValueError for a setting that cannot be. Whatever else goes wrong is said in a line, and the run goes on unwatched.
 
     >>> import torch
     >>> from torch import nn
