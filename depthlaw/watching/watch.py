@@ -61,14 +61,14 @@ def watch(
     2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
     first step in any case. The run ends in the same bits as without it.
 
-    model: the module that is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
-    optimizer: its optimizer, or several. probe: the fixed batch, as the model is called with it (a tensor, a tuple or
-    a dict by name), or a function that is called with the model and returns one. to: the file of the run, in JSON lines;
-    a file of the same run is gone on with. budget: the part of the wall time that looks may take, "1%" or 0.01; None
-    for no bound. reference: the file of another run, such as one of the depth at which the learning rate was tuned: the
-    watch warns where a role moves further than there. log: where each look is also written: a function of (numbers,
-    step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of Lightning, or
-    several of these. start: the number of the first step, for a run that goes on.
+    model: the module that is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds
+    them. optimizer: its optimizer, or several. probe: the fixed batch, as the model is called with it (a tensor, a
+    tuple or a dict by name), or a function that is called with the model and returns one. to: the file of the run, in
+    JSON lines; a file of the same run is gone on with. budget: the part of the wall time that looks may take, "1%" or
+    0.01; None for no bound. reference: the file of another run, such as one of the depth at which the learning rate
+    was tuned: the watch warns where a role moves further than there. log: where each look is also written: a function
+    of (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a logger of
+    Lightning, or several of these. start: the number of the first step, for a run that goes on.
 
     ValueError for a setting that cannot be. Whatever else goes wrong is said in a line, and the run goes on unwatched.
 
