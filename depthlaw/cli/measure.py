@@ -19,7 +19,7 @@ from depthlaw.system.stopping import telling
 if TYPE_CHECKING:
     from depthlaw.network.measuring import Extras, Kept
     from depthlaw.network.network import Network
-    from depthlaw.sims.records.record import Found as Measurement
+    from depthlaw.sims.records.record import Measurement
     from depthlaw.theory.meanfield.setting import Prediction
 
 EXAMPLES = (

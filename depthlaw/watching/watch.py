@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.watching.clients import Log, as_log
 from depthlaw.watching.compare import change_at, learnt_limit
-from depthlaw.watching.probe import Found, Probe, is_sharded
+from depthlaw.watching.probe import Moved, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
 
@@ -322,7 +322,7 @@ class Watch:
         self._last_look = time.perf_counter() - began + self._last_cost
         self._spent += self._last_look
 
-    def _look(self, found: Found, loss: Any, began: float) -> Look:
+    def _look(self, found: Moved, loss: Any, began: float) -> Look:
         logits, hidden = found.changes["logits"], found.changes.get("hidden")
         rates = self._rates_by_role()
         roles = {}
