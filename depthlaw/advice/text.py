@@ -234,9 +234,9 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     )
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
-        "it leaves: how far a step moves the deeper model, over how far it moved the tuned one; in the role where this "
-        "ratio is furthest from 1, or in all roles together. a step beside its matrix: the size of a step over the size "
-        "of the matrix that it changes, beside the same in the tuned model; for the matrix where this changes most. "
+        "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
+        "ratio is furthest from 1, or in all roles together. a step beside its matrix: the size of a step over that of "
+        "the matrix that it changes, beside the same in the tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
         f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "

@@ -436,14 +436,16 @@ def _meaning_of_roles(answer: Mapping[str, Any]) -> Iterator[str]:
         )
     if len(answer["rows"]) > 1:
         yield (
-            "exponent: of the role in the depth, by least squares over all depths asked for. lr ×: times this, a "
-            "learning rate of the role alone keeps its part at the last depth what it is at the first; above 1, to "
-            "leave it is safe. What else does (branch weights, another init), ranked: depthlaw advise."
+            "exponent: the power of the depth with which the role's update grows, by least squares over all depths "
+            "asked for. lr ×: what to multiply the role's learning rate by, for its update at the last depth to be as "
+            "at the first; a factor above 1 may be left out. `depthlaw advise` ranks other remedies: branch weights, "
+            "another init."
         )
     if answer["shares"]:
         yield (
-            f"share: of the role beside the matrices' update, at d_model {answer['network']['d_model']} and the last "
-            "depth, powers of the width undone: where it is small, its learning rate does not matter."
+            "share: of the role's update beside that of the matrices, at the last depth and d_model "
+            f"{answer['network']['d_model']}, where the powers of the width above are undone. A role with a small "
+            "share hardly needs another learning rate."
         )
     else:
         yield "Add --width D for each role's share of the update at that width."
