@@ -81,8 +81,10 @@ def measure(
     extras: Extras | None = None,
     advance: Callable[[float], None] = lambda _: None,
 ) -> dict[str, record.Measurement]:
-    """Build the network with each seed, take one optimizer step, and return what it moves: by optimizer, the values of
-    each quantity (a role, or "update" for all matrices of the branches), one for each seed.
+    """Build the network with each seed, take one optimizer step, and return what it moves.
+
+    The answer has, by optimizer, the values of each quantity (a role, or "update" for all matrices of the branches),
+    one for each seed.
 
     kept: the record that earlier measurements are taken from and new ones added to; nothing is kept if it is left out.
     extras: what else to measure. advance: a function that is called with the number of seeds that are done.
