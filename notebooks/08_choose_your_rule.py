@@ -98,10 +98,10 @@ same learning rate. Of the roles that matter, `{worst}` grows most, by {advice.f
 # ## 2. What to change
 #
 # Each remedy keeps the tuned model as it is, unless it says so, and gives the deeper one other numbers: laws of the two
-# depths, some derived for this optimizer, some taken from what people use. What holds every role that matters, and all
-# parameters together, stands before what does not, and that by what it leaves in the worst of these. Of equals, the
-# first does not start as the identity, keeps the tuned model and the forward pass, moves the relative update (a step of
-# a matrix beside the matrix) less, and changes few things.
+# depths, some derived for this optimizer, some taken from what people use. The best remedy is the one that holds every
+# role that matters, and all parameters together, or leaves the least of their growth. Among remedies that are equal in
+# this, those stand first that do not start as the identity, then those that keep the tuned model, those that keep the
+# forward pass, those whose steps are smaller beside their matrices, and those that change fewer things.
 
 # %%
 table(

@@ -146,10 +146,16 @@ runs = {name: Run.read(folder / name) for name in names}
 # %% [markdown]
 # ## 4. What the steps moved
 
+
 # %%
+def moved(run: Run) -> dict[int, float]:
+    """By step, what it changed in the logits by ROLE alone."""
+    return {look.step: change for look in run.looks if (change := change_of(look, ROLE)) is not None}
+
+
 figure, axes = plt.subplots()
 for name, run in runs.items():
-    looks = [(look.step + 1, change_of(look, ROLE)) for look in run.looks]
+    looks = [(step + 1, change) for step, change in moved(run).items()]
     axes.plot(*zip(*looks, strict=True), "o-", markersize=3, label=name)
 axes.set(xscale="log", yscale="log", xlabel="step", ylabel=f"what a step of {ROLE} changes in the logits")
 name_curves(axes)
@@ -174,15 +180,15 @@ say("\n".join(f"- {line}" for line in compare(first, advised).verdict))
 table(
     {
         "run": name,
-        f"first step of {ROLE}": change_of(run.looks[0], ROLE),
-        "its last look": change_of(run.looks[-1], ROLE),
+        f"first step of {ROLE}": moved(run)[0],
+        "its last look": list(moved(run).values())[-1],
         "held-out loss": losses[name],
     }
     for name, run in runs.items()
 )
 
 # %%
-times = [change_of(run.looks[0], ROLE) / change_of(first.looks[0], ROLE) for run in (plain, advised)]
+times = [moved(run)[0] / moved(first)[0] for run in (plain, advised)]
 say(
     f"The first step of {ROLE} of {MANY} layers moved the logits {times[0]:.2g} times as far as that of {FEW}, where "
     f"{grown:.2g} were predicted at infinite width; with the advice {times[1]:.2g} times. Later steps are another "

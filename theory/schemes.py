@@ -213,9 +213,10 @@ def custom_scheme(
     branch_weight: PowerLaw = (Fraction(1), Fraction(0)),
     gain: PowerLaw = (Fraction(1), Fraction(0)),
 ) -> Scheme:
-    """A scheme of one's own: a norm placement (post, pre, sub, peri) and C L^P for a, b and the gains.
+    """A scheme that nobody published: its norm placement (post, pre, sub or peri), its weights and its gains.
 
-    Each law is a pair (C, P) of fractions, C positive. ValueError for another placement or constant.
+    residual_weight, branch_weight, gain: each a pair (C, P) of fractions, C positive, which stands for C L^P in L
+    sublayers. ValueError for another placement or constant.
 
     >>> from fractions import Fraction
     >>> from depthlaw.theory.meanfield.update import predict

@@ -193,12 +193,12 @@ def advise(
 ) -> Advice:
     """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
 
-    scheme, recipe: the name of one of them. arch: of a scheme. layers: of an encoder-decoder, of both sides. network:
+    Name the model by scheme and arch, or by recipe. An encoder-decoder has so many layers on both sides. network:
     further fields of ``Network``, such as activation, num_heads or block.
 
-    model: in place of these, a function that is called with a number of layers and returns a torch module, as
-    ``depthlaw.audit`` has it, with its inputs. It is read at both depths, the code has its own parameters' names, and
-    ``Advice.apply`` makes a module what the advice says.
+    model: in place of these, a function that is called with a number of layers and returns a torch module; inputs: what
+    that module is called with. Both are as ``depthlaw.audit`` takes them. The module is read at both depths, the code
+    uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
 
     ValueError, in one line, for a question that has no answer, NoTheoryError for a network that the kernel rung does
     not know.

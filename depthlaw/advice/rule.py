@@ -27,7 +27,7 @@ NORMS = tuple(rule_roles.BESIDE)
 """Placements of norms that people ask a rule for; theory derives one without norms too."""
 CHECKED_ACTIVATIONS = ("relu", "gelu")
 """Exact moments are asked with these, and with the activation of the user's model."""
-Found = Mapping[str, Any]
+Entry = Mapping[str, Any]
 
 
 def rule_document(
@@ -191,7 +191,7 @@ def mean_field(rule: Rule, activation: str, norm_kind: str = "layernorm") -> dic
     }
 
 
-def not_asked(others: Found) -> str | None:
+def not_asked(others: Entry) -> str | None:
     """That a depth was too deep to be computed, and what to do; None where it was computed."""
     if others["layers"] is None:
         return None
@@ -206,7 +206,7 @@ def not_asked(others: Found) -> str | None:
     )
 
 
-def what_is_held(sides: Mapping[str, Found], others: Found) -> str | None:
+def what_is_held(sides: Mapping[str, Entry], others: Entry) -> str | None:
     """Between which models the matrices' update is held, and what is not; None where it is not computed or not held.
 
     ``advise`` compares others: a tuned model that need not have the rule's numbers, and the same one with a law on top.
@@ -222,7 +222,7 @@ def what_is_held(sides: Mapping[str, Found], others: Found) -> str | None:
     )
 
 
-def beside_deepnet(rule: Rule, sides: Mapping[str, Found]) -> str | None:
+def beside_deepnet(rule: Rule, sides: Mapping[str, Entry]) -> str | None:
     """DeepNet's own member beside the rule's: which of the two, and why. None where norms are not behind the sum."""
     if rule.norm != "post":
         return None
@@ -245,12 +245,12 @@ def beside_deepnet(rule: Rule, sides: Mapping[str, Found]) -> str | None:
     )
 
 
-def growing_roles(others: Found) -> dict[str, Found]:
+def growing_roles(others: Entry) -> dict[str, Entry]:
     """The parameters outside the rule whose update grows."""
     return {role: row for role, row in others["roles"].items() if row["grows"]}
 
 
-def warnings_of(others: Found, *, is_held: bool) -> list[str]:
+def warnings_of(others: Entry, *, is_held: bool) -> list[str]:
     """What grows all the same, a line for the parameters outside the rule and one for the matrices in it.
 
     is_held: whether the rule claims to hold the matrices' update.
@@ -276,7 +276,7 @@ def warnings_of(others: Found, *, is_held: bool) -> list[str]:
     return warnings
 
 
-def rate_left(side: Found, others: Found) -> dict[str, Any] | None:
+def rate_left(side: Entry, others: Entry) -> dict[str, Any] | None:
     """Where no gain can hold the update: the learning rate that does, and beside which it is.
 
     layers: from the first of these to the last, as the other parameters' are; None where that is not computed, and
@@ -292,14 +292,14 @@ def rate_left(side: Found, others: Found) -> dict[str, Any] | None:
     return {"multiplier": rate["lr_multiplier"], "layers": None, "formula": rate["formula"]["lr_multiplier"]}
 
 
-def beside_which(rate: Found) -> str:
+def beside_which(rate: Entry) -> str:
     """What a ``rate_left`` is relative to."""
     if rate["layers"] is None:
         return f"the rate where {rate['formula']} is 1"
     return f"the rate that suits {layers_text(rate['layers'][0])} layers"
 
 
-def no_gain(side: Found, others: Found) -> str | None:
+def no_gain(side: Entry, others: Entry) -> str | None:
     """The warning that the answer alone holds nothing."""
     rate, matrices = side["rate_left"], others["matrices"]
     if rate is None:
@@ -314,7 +314,7 @@ def no_gain(side: Found, others: Found) -> str | None:
     )
 
 
-def disagreement(checked: Sequence[Found], activation: str, norm_kind: str) -> str | None:
+def disagreement(checked: Sequence[Entry], activation: str, norm_kind: str) -> str | None:
     """The warning that the headline's order is not that of the exact moments, for the network that was asked about."""
     (row,) = (line for line in checked if (line["activation"], line["norm_kind"]) == (activation, norm_kind))
     if row["is_flat"] is not False:
@@ -325,11 +325,11 @@ def disagreement(checked: Sequence[Found], activation: str, norm_kind: str) -> s
     )
 
 
-def share_text(row: Found) -> str:
+def share_text(row: Entry) -> str:
     return "" if row.get("share") is None else f" (share {percent(row['share'])})"
 
 
-def _weight(growing: Found, d_model: int | None) -> str:
+def _weight(growing: Entry, d_model: int | None) -> str:
     """How much it matters that these grow."""
     if d_model is None:
         return "How much they matter depends on the width: add --width D"
@@ -342,7 +342,7 @@ def _weight(growing: Found, d_model: int | None) -> str:
     return f"{text}; where it is small, its learning rate does not matter"
 
 
-def starts(rule: Rule, sides: Mapping[str, Found], activation: str, norm_kind: str) -> list[str]:
+def starts(rule: Rule, sides: Mapping[str, Entry], activation: str, norm_kind: str) -> list[str]:
     """What the model is before the first step, where that is worth a line; and what a flat first step says of training,
     a line of its own."""
     lines = []
@@ -373,6 +373,6 @@ def layers_text(layers: Any) -> str:
     return "-".join(map(str, layers)) if isinstance(layers, list) else str(layers)
 
 
-def span(others: Found) -> list[str]:
+def span(others: Entry) -> list[str]:
     """The layers of the shallow model and of the deep one that are compared."""
     return [layers_text(layers) for layers in others["layers"]]

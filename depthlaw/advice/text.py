@@ -222,8 +222,9 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     small = [role for role in last.factors if role not in ("update", *last.matters)]
     others = ", ".join(f"{role} {times(last.factors[role])}" for role in small) or "none"
     page.say(
-        "exponent: of the growth in the number of layers. Share: a role's update beside that of all branch matrices. "
-        f"Roles below {percent(MATTERS)} at both depths, which count together, in all: {others}.",
+        "exponent: the power of the number of layers with which the role's update grows. share: the role's update "
+        "beside that of all branch matrices. "
+        f"Roles with a share below {percent(MATTERS)} at both depths count together, in all: {others}.",
         "dim",
     )
     heads = ["what to do", "it leaves", "a step beside its matrix", "branches at the start"]
@@ -233,12 +234,14 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     )
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
-        "it leaves: the update over the tuned model's, in the role where that is furthest from 1, or of all. A step "
-        "beside its matrix: how much larger a step is beside the matrix that it changes than in the tuned model, for "
-        "the matrix where that changes most. Branches at the start: the part of the stream that all of them put there "
-        "before training; below 10 % the model starts nearly as the identity.\n"
-        f"Ranked: what is held, {_WITHIN}, stands first, then what leaves less. Of equals, first what does not start "
-        "as the identity, keeps the tuned model, keeps the forward pass, moves a step beside its matrix less, changes "
+        "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
+        "ratio is furthest from 1, or in all roles together. a step beside its matrix: the size of a step over that of "
+        "the matrix that it changes, beside the same in the tuned model, for the matrix where this changes most. "
+        "branches at the start: the part of the stream that the branches have put there before training; where it is "
+        "below 10 %, the model starts nearly as the identity.\n"
+        f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "
+        "are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
+        "those that keep the forward pass, those whose steps are smaller beside their matrices, and those that change "
         "fewer things.",
         "dim",
     )

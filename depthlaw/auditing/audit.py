@@ -104,15 +104,15 @@ def audit(
 
     Print the answer to read it as ``depthlaw audit`` prints it; its ``faults`` and ``document()`` are for programs.
 
-    build: called with a number of layers, or with two (encoder and decoder layers) where it wants two; returns a
-    module. layers: the numbers of layers to build, or a single one. scheme or recipe: what it claims to be; left out,
-    the nearest is named and only faults that need no claim are told. inputs: a function of the module that returns what
-    it is called with; left out, they are guessed. num_seeds: models of each depth. measures: whether the update is
-    measured and predicted, too. far: numbers of layers at which the effect of faults is predicted, ``FAR`` if left
-    out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: the workers
-    that measure depths and seeds side by side; here one model of each depth is built, to be read. advance: told what is
-    being done, how much of it, and of how much. ValueError, in one line, for what cannot be
-    audited.
+    build: a function that is called with a number of layers, or with two (encoder and decoder layers) where it takes
+    two, and returns a module. layers: the number of layers to build, or several. scheme, recipe: what the module claims
+    to be; where both are left out, the audit names the nearest, and looks only for faults that need no claim. inputs: a
+    function that is called with the module and returns what the module is called with; guessed if left out. num_seeds:
+    how many models of each depth are measured. measures: whether the update is measured and predicted at all. far: the
+    numbers of layers at which the effect of faults is predicted, ``FAR`` if left out. has_nearest: whether the nearest
+    scheme or recipe is looked for, where none is named. elsewhere: workers that measure depths and seeds side by side;
+    this process then builds one model of each depth, to read it. advance: a function that is called with what is being
+    done, how much of it is done, and how much there is. ValueError, in one line, for what cannot be audited.
 
     >>> from torch import nn
     >>> from depthlaw import audit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from depthlaw.auditing.checks import ALWAYS, BESIDE_CLAIM, NUMBERS, OF_EPSILONS, WITHOUT_CLAIM, told
+from depthlaw.auditing.checks import ALWAYS, BESIDE_CLAIM, NUMBERS, OF_EPSILONS, WITHOUT_CLAIM, collect
 from depthlaw.auditing.expected import Claimed, Pair
 from depthlaw.auditing.faults import Fault
 from depthlaw.auditing.laws import Law
@@ -36,20 +36,20 @@ def compare(
     """All faults and remarks of a module at several depths; where parameters are no numbers, that alone. deeper: builds
     another depth where these leave open whether layers follow a rule, or gives None."""
     models = Models(depths, deeper) if claimed is None else Beside(depths, claimed, deeper)
-    faults, remarks = told(NUMBERS, models)
+    faults, remarks = collect(NUMBERS, models)
     if faults:
         return Findings(tuple(faults), ())
     own = (*ALWAYS, *(WITHOUT_CLAIM if claimed is None else ()), *OF_EPSILONS)
-    faults, remarks = told(own, models)
+    faults, remarks = collect(own, models)
     if not isinstance(models, Beside):
         return Findings(tuple(faults), tuple(remarks), models.laws)
     beside = models
-    theirs, more = told(BESIDE_CLAIM, beside, faults)
+    theirs, more = collect(BESIDE_CLAIM, beside, faults)
     if theirs and any(fault.kind == "depth-ignored" for fault in faults):
         # the module's own laws may count the layers that were asked for: then that one fault explains the others
         counted = [replace(depth, counts=dict.fromkeys(depth.counts, depth.asked)) for depth in depths]
         other = Beside(counted, beside.claimed)
-        others, and_more = told(BESIDE_CLAIM, other, faults)
+        others, and_more = collect(BESIDE_CLAIM, other, faults)
         if len(others) < len(theirs):
             beside, theirs, more = other, others, and_more
     return Findings(

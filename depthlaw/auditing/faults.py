@@ -204,7 +204,7 @@ class Fault:
         return {name: list(own) if isinstance(own := getattr(self, name), tuple) else own for name in names}
 
 
-Told = Iterator[Fault | Remark]
+Faults = Iterator[Fault | Remark]
 """What a check tells."""
 _ADDS_UP = ", so all their branches add up in one direction."
 _NO_FURTHER = "; that moves the model no further here, but laws of depth assume layers that are drawn independently."

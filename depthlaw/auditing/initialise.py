@@ -57,9 +57,10 @@ def initialise(
     """Draw the matrices of a module's branches anew, as a scheme or a recipe asks for, and say what else it takes.
 
     A scheme's matrices are Xavier's normal ones times its gains, a recipe's have its standard deviations, and its
-    embedding and head too; T-Fixup scales the embedding that is there. Biases become 0, trained branch weights what
-    they start as; norms are left alone. The residual weight is part of the forward pass, which this cannot change.
-    seed: of the draws; left out, torch's own generator goes on. ValueError, in one line, for what is not known.
+    embedding and head too; T-Fixup scales the embedding that is there. Biases become 0, trained branch weights get
+    their first value, and norms are left alone. The residual weight is part of the forward pass, which this function
+    cannot change: the answer lists what you still have to do, in ``must_change``. seed: the seed of the draws; torch's
+    own generator draws if it is left out. ValueError, in one line, for a scheme, recipe or module that is not known.
 
     >>> import torch, depthlaw
     >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)

@@ -66,8 +66,9 @@ def run(
     You have tuned a model of --from-layers layers and want one of --layers, more
     or fewer, or several such: 24,48. The first lines say how much further one
     step moves that model if you change nothing, what to do, and another way to do
-    it; the table has further ones, and how much of the growth each leaves. A way
-    leaves the tuned model as it is, unless it says otherwise. --why has the rest.
+    it; the table has further ways, and how much of the growth each leaves. Each way
+    leaves the tuned model as it is, unless it says otherwise. --why shows how each
+    kind of parameter grows, and how the ways are ranked.
 
     With --model or --hf the model is your own: it is built at each depth and read
     as `depthlaw audit` reads it, and the code has its own parameters' names.

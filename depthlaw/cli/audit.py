@@ -59,7 +59,7 @@ def run(
     ),
     scheduler: str | None = options.SCHEDULER,
     ignore: list[str] | None = option(
-        "KIND=reason: faults of this kind do not count, for a reason that is told with them. It may be repeated.",
+        "Leave faults of this kind out of the count; the reason is printed with them. It may be repeated.",
         None,
         IN_CI,
         metavar="KIND=REASON",
@@ -85,10 +85,10 @@ def run(
     scheme or recipe, and the update of one optimizer step is measured and
     predicted, role by role. With --scheduler, depths and seeds are measured
     side by side on the workers of a Dask cluster, which import MODULE from the
-    folder that it is in here. Exit 1: there are faults.
+    folder that it is in here. The exit code is 1 where there are faults.
 
-    Without MODULE:FACTORY and --hf the audits are those of [tool.depthlaw.audit]
-    in your pyproject.toml, in the words of these options.
+    Without MODULE:FACTORY and --hf the audits are those that your pyproject.toml
+    has under tool.depthlaw.audit, in the words of these options.
     """
     if accept and baseline is None and (factory or hf):
         raise BadInputError("--accept needs --baseline FILE, which it writes")

@@ -40,7 +40,9 @@ def run(
         "small",
         known=options.SCALES,
     ),
-    from_record: bool = option("Begin with the project's own runs, which this Python's data fit."),
+    from_record: bool = option(
+        "Begin with the runs that the project has on record, where this Python has the same data."
+    ),
     export: Path | None = option("Also write the runs to this file, as JSON Lines, as the project's record is."),
     as_json: bool = options.JSON,
 ) -> int:
@@ -48,11 +50,12 @@ def run(
 
     stable-rates finds the largest learning rate at which each scheme trains, by
     depth, and asks whether the update at initialisation predicts it. warmup
-    trains translation at 18 layers on either side. thousand-layers asks who
-    trains there, and how far. best-rates finds the learning rate of the least loss by
-    depth, and asks whether the update predicts how it moves. after-start
-    measures what the steps of training really move, and asks for how long the
-    law of the first step holds. TRAINING.md has what the project found.
+    asks whether warm-up saves Post-LN in translation, at 18 layers on either
+    side. thousand-layers asks which schemes train at 1,000 layers, and how far.
+    best-rates finds the learning rate of the least loss by depth, and asks
+    whether the update predicts how it moves. after-start measures what the steps
+    of training really move, and asks for how long the law of the first step
+    holds. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from depthlaw.paper_checks import experiments

@@ -15,7 +15,7 @@ from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
 
 if TYPE_CHECKING:
-    from depthlaw.paper_checks.verify.findings import Told
+    from depthlaw.paper_checks.verify.findings import FindingText
 
 EXAMPLES = (
     "explain S1-34",
@@ -24,7 +24,7 @@ EXAMPLES = (
     "explain DN-07 --anew",
     "explain DN-07 --json",
 )
-Found = dict[str, Any]
+Entry = dict[str, Any]
 Line = tuple[str, str]
 """A text and its style."""
 
@@ -103,7 +103,7 @@ def _on_topic(asked: str, *, as_json: bool) -> int:
     return 0
 
 
-def _judged(claim: str, *, with_mutants: bool) -> Found:
+def _judged(claim: str, *, with_mutants: bool) -> Entry:
     doing = f"checking {as_printed(claim)} ..."
     with progress() as tell:
         tell(doing, 0, 1)  # before the claims are imported, which takes seconds
@@ -114,12 +114,12 @@ def _judged(claim: str, *, with_mutants: bool) -> Found:
         return judged(id_, with_mutants=with_mutants, progress=lambda _, done, total: tell(doing, done, total))
 
 
-def _show(found: Found, *, is_full: bool) -> None:
-    from depthlaw.paper_checks.verify.findings import Told
+def _show(found: Entry, *, is_full: bool) -> None:
+    from depthlaw.paper_checks.verify.findings import FindingText
 
-    entry, told = found["claim"], found["finding"]
+    entry, finding = found["claim"], found["finding"]
     command = f"  depthlaw explain {entry['id']}"
-    _print(answer(entry, told and Told(tuple(told["claims"]), told["text"])))
+    _print(answer(entry, finding and FindingText(tuple(finding["claims"]), finding["text"])))
     if is_full:
         _print(details(entry, found["tables"]))
     else:
@@ -139,7 +139,7 @@ def _print(lines: Iterable[Line]) -> None:
 # ---------------------------------------------------------------- the answer
 
 
-def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
+def answer(entry: Entry, finding: FindingText | None) -> Iterator[Line]:
     """The verdict, what was found, what is printed, and each part: the worst first, the counterexample first of it."""
     from depthlaw.paper_checks.claims.claim import Verdict
     from depthlaw.paper_checks.claims.sources import sources
@@ -166,11 +166,11 @@ def answer(entry: Found, finding: Told | None) -> Iterator[Line]:
         yield f"Mutants: {len(entry['mutants'])} tried, {killed} killed.", ""
 
 
-def _parts(entry: Found) -> Iterator[Line]:
+def _parts(entry: Entry) -> Iterator[Line]:
     """The worst first. Of the first few of those that do not hold: all that answers; of the others what was found."""
     from depthlaw.paper_checks.claims.claim import SEVERITY, Verdict
 
-    told: set[str] = set()
+    shown: set[str] = set()
     for place, part in enumerate(sorted(entry["parts"], key=lambda part: SEVERITY.index(Verdict(part["verdict"])))):
         name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
         yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
@@ -181,12 +181,12 @@ def _parts(entry: Found) -> Iterator[Line]:
                 yield from _seen(f"{own} --full" if example["command"] == own else example["command"])
         # What holds instead, with its grounds; where that is not known, the condition; what would decide it.
         for key in ("correction" if part["correction"] else "condition", "grounds", "open"):
-            if place < TOLD and part[key] and part[key] not in told:
-                told.add(part[key])
+            if place < TOLD and part[key] and part[key] not in shown:
+                shown.add(part[key])
                 yield f"  {_TITLES[key]}: {part[key]}", ""
 
 
-def _shown_by(part: Found) -> str:
+def _shown_by(part: Entry) -> str:
     """Routes with their cases: how it fails or holds as printed, and what holds instead."""
     from depthlaw.paper_checks.claims.claim import Verdict
 
@@ -210,7 +210,7 @@ def _seen(command: str) -> Iterator[Line]:
 # ---------------------------------------------------------------- the details
 
 
-def details(entry: Found, rows: Sequence[Found]) -> Iterator[Line]:
+def details(entry: Entry, rows: Sequence[Entry]) -> Iterator[Line]:
     """The source as it was read, and of every part the statement, all evidence and each step."""
     from depthlaw.paper_checks.claims.claim import Verdict
     from depthlaw.paper_checks.claims.sources import sources
@@ -250,7 +250,7 @@ def _said(value: Any) -> str:
     return ", ".join(map(_said, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
 
 
-def _example(example: Found) -> Iterator[Line]:
+def _example(example: Entry) -> Iterator[Line]:
     yield f"  counterexample: claimed {example['printed']}; found {example['found']}", "red"
     for name, value in example.items():
         if name == "rows":

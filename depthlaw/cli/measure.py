@@ -19,7 +19,7 @@ from depthlaw.system.stopping import telling
 if TYPE_CHECKING:
     from depthlaw.network.measuring import Extras, Kept
     from depthlaw.network.network import Network
-    from depthlaw.sims.records.record import Found as Measurement
+    from depthlaw.sims.records.record import Measurement
     from depthlaw.theory.meanfield.setting import Prediction
 
 EXAMPLES = (
@@ -60,8 +60,8 @@ def run(
     scheduler: str | None = options.SCHEDULER,
     device: str = options.DEVICE,
     dtype: str = option(
-        "float64, float32, which is faster and wrong of q and k in deep post-LN, or auto: float32 where rounding "
-        "changes no number by a thousandth, else float64.",
+        "The precision: float64; float32, which is faster, but wrong for q and k in deep post-LN; or auto, which "
+        "takes float32 where rounding changes no number by a thousandth, and float64 elsewhere.",
         "auto",
         MORE,
         known=options.DTYPES,

@@ -23,7 +23,7 @@ EXAMPLES = (
 )
 
 
-AFTER = "With --attention: behind the first steps"
+AFTER = "With --attention: after the first steps"
 
 
 # ---------------------------------------------------------------- the command
@@ -33,7 +33,8 @@ def run(
     stack: Stack,
     transformer: Transformer,
     width: int | None = option(
-        "The width d_model, for the size of a head and the shares of the update; else infinite.",
+        "The width d_model, on which the size of a head and each role's share of the update depend; infinite if left "
+        "out.",
         None,
         ATTENTION,
         most=100_000,
@@ -41,13 +42,14 @@ def run(
     roles: bool = options.ROLES,
     by_layer: bool = options.BY_LAYER,
     after_steps: int | None = option(
-        "Also what laws say of a step so many steps behind the start: --learning-rate and --width are wanted.",
+        "Also show what the laws for later steps say of the update after so many steps. It needs --learning-rate and "
+        "--width.",
         None,
         AFTER,
         most=10**9,
     ),
     learning_rate: float | None = option(
-        "The rate of the steps before it, constant or on average.", None, AFTER, least=1e-300, most=1e9
+        "The learning rate of those steps, constant or on average.", None, AFTER, least=1e-300, most=1e9
     ),
     weight_decay: float = option("The weight decay of matrices, by which AdamW and Muon shrink them.", 0, AFTER),
     precise: bool = option("Average over more quasi-random points, as the pages do.", None, ATTENTION),
@@ -434,14 +436,16 @@ def _meaning_of_roles(answer: Mapping[str, Any]) -> Iterator[str]:
         )
     if len(answer["rows"]) > 1:
         yield (
-            "exponent: of the role in the depth, by least squares over all depths asked for. lr ×: times this, a "
-            "learning rate of the role alone keeps its part at the last depth what it is at the first; above 1, to "
-            "leave it is safe. What else does (branch weights, another init), ranked: depthlaw advise."
+            "exponent: the power of the depth with which the role's update grows, by least squares over all depths "
+            "asked for. lr ×: what to multiply the role's learning rate by, for its update at the last depth to be as "
+            "at the first; a factor above 1 may be left out. `depthlaw advise` ranks other remedies: branch weights, "
+            "another init."
         )
     if answer["shares"]:
         yield (
-            f"share: of the role beside the matrices' update, at d_model {answer['network']['d_model']} and the last "
-            "depth, powers of the width undone: where it is small, its learning rate does not matter."
+            "share: of the role's update beside that of the matrices, at the last depth and d_model "
+            f"{answer['network']['d_model']}, where the powers of the width above are undone. A role with a small "
+            "share hardly needs another learning rate."
         )
     else:
         yield "Add --width D for each role's share of the update at that width."

@@ -26,7 +26,11 @@ EXAMPLES = (
 
 
 def run(
-    out: str = option("The folder to write, made if absent. Only a report is ever replaced.", REQUIRED, metavar="DIR"),
+    out: str = option(
+        "The folder to write, which is made if absent. One that is there is replaced only if it holds a report.",
+        REQUIRED,
+        metavar="DIR",
+    ),
     document_file: str | None = option(
         "What `depthlaw verify --out FILE` wrote; if left out, verify first.", called="--from", metavar="FILE"
     ),

@@ -25,7 +25,7 @@ EXAMPLES = (
     "rule --norm pre --optimizer adamw --arch decoder --from-layers 48 --layers 96 --width 1024",
     "rule --norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6",
 )
-Found = Mapping[str, Any]
+Entry = Mapping[str, Any]
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
         "The number of layers of an encoder-decoder's decoder.", metavar="M", most=options.MOST
     ),
     from_layers: int | None = option(
-        "The number of layers of the model that you have tuned, to compare with; an eighth if left out.",
+        "The number of layers of the model that you have tuned, to compare with; an eighth of --layers if left out.",
         most=options.MOST,
     ),
     from_decoder_layers: int | None = option(
@@ -114,7 +114,7 @@ NOTEBOOK = "notebooks/08_choose_your_rule.ipynb"
 
 
 def show(
-    answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int], *, has_why: bool = False
+    answer: Entry, sides: Mapping[str, Entry], rule: Rule, counts: Mapping[str, int], *, has_why: bool = False
 ) -> None:
     """The answer on one screen; with --why everything else below it."""
     from depthlaw.advice.rule import not_asked, warnings_of, what_is_held
@@ -155,7 +155,7 @@ def show(
             page.say_where(f"  {command}")
 
 
-def _other_ways(side: Found) -> str:
+def _other_ways(side: Entry) -> str:
     """The alternatives that people use."""
     words = {
         "alpha": "residual_weight",
@@ -174,7 +174,7 @@ def _other_ways(side: Found) -> str:
     return f"Other ways that people use: {', '.join(ways.values())}."
 
 
-def _advise_command(answer: Found) -> str | None:
+def _advise_command(answer: Entry) -> str | None:
     """The question that ``advise`` answers, of a plain model with these norms, at the depths that were asked for; at
     those that were computed where ``advise`` does not go so deep. None where there are no two depths."""
     others = answer["other_roles"]
@@ -194,7 +194,7 @@ def _advise_command(answer: Found) -> str | None:
     return " ".join(words)
 
 
-def _update(side: Found, of: str, answer: Found) -> str:
+def _update(side: Entry, of: str, answer: Entry) -> str:
     """Whether the update of the rule's matrices is flat, by each way that it is derived here."""
     order, network = side["update_order"], (answer["activation"], answer["norm_kind"])
     goes = "is the same at any depth" if order == "1" else f"grows as {order}"
@@ -210,7 +210,7 @@ def _update(side: Found, of: str, answer: Found) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _left_open(others: Found) -> str:
+def _left_open(others: Entry) -> str:
     """The parameters outside the rule whose update grows."""
     from depthlaw.advice.rule import share_text
 
@@ -229,7 +229,7 @@ def _left_open(others: Found) -> str:
     )
 
 
-def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: Rule, counts: Mapping[str, int]) -> None:
+def _show_details(page: Page, answer: Entry, sides: Mapping[str, Entry], rule: Rule, counts: Mapping[str, int]) -> None:
     """What the words mean, lines for torch, the other parameters, and other schemes beside the rule."""
     from depthlaw.advice.rule_snippet import snippet
 
@@ -259,7 +259,7 @@ def _show_details(page: Page, answer: Found, sides: Mapping[str, Found], rule: R
     page.say(f"With your own model's sizes, step by step: {NOTEBOOK}")
 
 
-def _show_why(page: Page, answer: Found, sides: Mapping[str, Found]) -> None:
+def _show_why(page: Page, answer: Entry, sides: Mapping[str, Entry]) -> None:
     notes: dict[str, str] = {}
     for name, side in sides.items():
         if side["alternatives"]:
@@ -275,7 +275,7 @@ def _show_why(page: Page, answer: Found, sides: Mapping[str, Found]) -> None:
         page.say(f"{step:3}. {line}")
 
 
-def _rule_table(title: str, letters: str, side: Found) -> Table:
+def _rule_table(title: str, letters: str, side: Entry) -> Table:
     heads, formula = ("what", "value", f"formula, {letters} layers"), side["formula"]
     rows = [
         (f"{name.replace('_', ' ')} {letter}", f"{side[name]:.6g}", formula[name])
@@ -297,7 +297,7 @@ def _rule_table(title: str, letters: str, side: Found) -> Table:
     return grid(heads, [*rows, ("learning-rate multiplier", multipliers, of)], heads, title)
 
 
-def _span(compared: Found) -> tuple[str, str]:
+def _span(compared: Entry) -> tuple[str, str]:
     """The layers of the shallow model and of the deep one that are compared."""
     from depthlaw.advice.rule import layers_text
 
@@ -340,7 +340,7 @@ def _alternatives_table(name: str, alternatives: list[dict[str, Any]]) -> Table:
     return grid(heads, rows, heads, f"Other ways to hold it, {name}")
 
 
-def _show_other_roles(page: Page, others: Found, optimizer: str) -> None:
+def _show_other_roles(page: Page, others: Entry, optimizer: str) -> None:
     from depthlaw.network.predicted_rows import percent
 
     few, many = _span(others)
@@ -380,7 +380,7 @@ def _without_table(rows: list[dict[str, Any]]) -> Table:
     return grid(heads, (line[: len(heads)] for line in lines), heads, "With the rule, and without")
 
 
-def _factor(row: Found) -> str:
+def _factor(row: Entry) -> str:
     """Beyond the floats as a power of ten."""
     if row["growth"] is not None and row["growth"] < 1e6:
         return f"x {row['growth']:.3g}"

@@ -58,9 +58,9 @@ def run(
     elif wanted is None:
         _show_all(schemes, recipes)
     else:
-        for facts in map(told, schemes):
+        for facts in map(facts_of, schemes):
             _show(facts, f"--scheme {wanted} --optimizer adamw --sublayers 8,64,512")
-        for facts in map(told_recipe, recipes):
+        for facts in map(facts_of_recipe, recipes):
             _show(facts, f"--recipe {wanted} --optimizer adamw --layers 8,32 --roles")
 
 
@@ -105,7 +105,7 @@ def recipe_entry(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def told_recipe(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def facts_of_recipe(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """One recipe in words: facts, each with its name."""
     yield "recipe", f"{recipe['name']}: {recipe['says']}."
     if recipe["leaves_out"]:
@@ -212,7 +212,7 @@ def _form(scheme: Scheme) -> str:
 _FUNCTIONS = {"dyt": "tanh(x/2)", "derf": "erf(x/2)"}
 
 
-def told(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def facts_of(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """One scheme in words: facts, each with its name."""
     from depthlaw.theory.kernel.setting import PLACES
 

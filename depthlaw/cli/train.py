@@ -48,7 +48,7 @@ class Asked:
     """
 
     layers: list[int] = option(
-        "The number N of layers, or several, with commas; of either side for nmt.", REQUIRED, most=10_000
+        "The number N of layers, or several, with commas; for nmt, of the encoder.", REQUIRED, most=10_000
     )
     learning_rate: list[float] = option(
         "The learning rate at its peak, or several, with commas: 1e-3,2e-3.", REQUIRED, least=1e-300, most=1e9
@@ -96,19 +96,32 @@ class Asked:
     num_steps: int = option("The number of optimizer steps.", 200, _STEPS, called="--steps")
     batch_size: int = option("The number of sequences in a batch.", 16, _STEPS, called="--batch")
     warmup_steps: int = option(
-        "The number of first steps, in which the rate rises.", 0, _STEPS, called="--warmup", least=0, most=10**12
+        "The number of warm-up steps, in which the learning rate rises.",
+        0,
+        _STEPS,
+        called="--warmup",
+        least=0,
+        most=10**12,
     )
     warmup_from: float = option("The share of the peak that --warmup starts at.", 0, _STEPS)
     schedule: str = option("The learning rate after the warmup", "constant", _STEPS, known=options.SCHEDULES)
     weight_decay: float = option("The weight decay of matrices and tables.", 0, _STEPS)
-    clip_norm: float | None = option("The norm that the whole gradient is clipped to.", None, _STEPS, called="--clip")
-    precision: str = option("The precision; bfloat16 is mixed", "float32", _STEPS, known=options.PRECISIONS)
-    evaluate_every: int = option("The steps from one held-out loss to the next.", 50, _STEPS)
+    clip_norm: float | None = option(
+        "Clip the norm of the whole gradient to this number.", None, _STEPS, called="--clip"
+    )
+    precision: str = option(
+        "The precision, where bfloat16 is mixed with float32", "float32", _STEPS, known=options.PRECISIONS
+    )
+    evaluate_every: int = option("The number of steps between two held-out losses.", 50, _STEPS)
     measure_at: list[int] = option(
-        "The steps after which the update is measured, beside 0: 50,200.", 0, _STEPS, least=0
+        "The steps after which the update is measured, with commas: 50,200. It is always measured before the first.",
+        0,
+        _STEPS,
+        least=0,
     )
     has_moves: bool = option(
-        "There, measure too what the optimizer's next step really moves, by role, and the scale of the weights.",
+        "At the steps of --measure-at, also measure what the next step really moves, by role, and the scale of the "
+        "weights.",
         False,
         _STEPS,
         called="--moves",

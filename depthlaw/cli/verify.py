@@ -24,9 +24,9 @@ EXAMPLES = (
     "verify --quick --full",
     "verify --out out/verify.json",
 )
-Found = dict[str, Any]
+Entry = dict[str, Any]
 CLAIMS_FILE, README_FILE = RESULTS / "CLAIMS.md", ROOT / "README.md"
-_PLAIN: Found = {"box": None, "padding": (0, 1)}
+_PLAIN: Entry = {"box": None, "padding": (0, 1)}
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[magenta]?[/]"}
 
 
@@ -126,7 +126,7 @@ def _near(name: str, allowed: list[str]) -> str:
 # ---------------------------------------------------------------- for people
 
 
-def show(document: Found, target: Path | None, *, is_whole: bool, is_full: bool) -> None:
+def show(document: Entry, target: Path | None, *, is_whole: bool, is_full: bool) -> None:
     """A screen: the counts first; of all claims the findings that matter most; last, whether all is as expected.
 
     is_full: also the claims that are not confirmed, with the reason, and the printed cells beside the derived ones.
@@ -159,9 +159,9 @@ def show(document: Found, target: Path | None, *, is_whole: bool, is_full: bool)
         if entry["id"] in summary["unexpected"]:
             for line in why_unexpected(entry):
                 console.print(f"[red]not as expected[/] {entry['id']}, {escape(line)}")
-    told = f"{summary['coverage']}, {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}."
+    counted = f"{summary['coverage']}, {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}."
     console.print(
-        f"All as expected: {told}" if summary["as_expected"] else f"[red]Not as expected[/]: see above; {told}"
+        f"All as expected: {counted}" if summary["as_expected"] else f"[red]Not as expected[/]: see above; {counted}"
     )
 
 
@@ -171,13 +171,13 @@ def _in_colour(verdict: str, number: int | None = None) -> str:
     return f"[{Verdict(verdict).colour}]{verdict if number is None else f'{number} {verdict}'}[/]"
 
 
-def _findings(document: Found) -> Any:
+def _findings(document: Entry) -> Any:
     """The headlines of the first few, with the verdicts of this run; below them how many more there are."""
     from depthlaw.paper_checks.claims.claim import Verdict
-    from depthlaw.paper_checks.pages.claims import told
+    from depthlaw.paper_checks.pages.claims import finding_rows
     from depthlaw.paper_checks.verify.findings import FIRST
 
-    every = list(told(document, in_short=True))
+    every = list(finding_rows(document, in_short=True))
     rows = (
         (f"{ids}\n[{Verdict(kinds.partition(',')[0]).colour}]{kinds}[/]", escape(text))
         for ids, kinds, text in every[:FIRST]
@@ -194,7 +194,7 @@ def _findings(document: Found) -> Any:
     return table
 
 
-def _others(entries: Sequence[Found]) -> Any:
+def _others(entries: Sequence[Entry]) -> Any:
     from depthlaw.paper_checks.verify.document import reason
 
     heads = ("claim", "verdict", "why")
@@ -206,7 +206,7 @@ def _others(entries: Sequence[Found]) -> Any:
     return grid(heads, rows, heads, "Not confirmed", **_PLAIN)
 
 
-def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:
+def _checked(summary: Entry, *, is_whole: bool) -> Iterator[str]:
     """What stands around the verdicts: mutants, cells, the generated file."""
     mutants, cells, tables = summary["mutants"], summary["cells"], summary["tables"]
     if mutants is not None:
@@ -221,7 +221,7 @@ def _checked(summary: Found, *, is_whole: bool) -> Iterator[str]:
             yield "[yellow]`make tables` rewrites it.[/]"
 
 
-def _cells(rows: Sequence[Found]) -> Any:
+def _cells(rows: Sequence[Entry]) -> Any:
     """Table by table."""
     from depthlaw.paper_checks.pages.claims import merged
 

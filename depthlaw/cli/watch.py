@@ -36,7 +36,7 @@ def run(
         "[OTHER]",
         complete=lambda incomplete: [],
     ),
-    by: str = option("At equal what the runs are compared", "steps", known=options.WATCHED_BY),
+    by: str = option("What the runs are compared at equal numbers of", "steps", known=options.WATCHED_BY),
     plot: Path | None = option(
         "Draw what each step moved, by role, to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),

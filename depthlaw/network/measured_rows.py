@@ -12,7 +12,7 @@ from depthlaw.network.network import Network
 from depthlaw.network.predicted_rows import predicted_row
 from depthlaw.sims import stats
 from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES
-from depthlaw.sims.records.record import Found
+from depthlaw.sims.records.record import Measurement
 from depthlaw.system.files import document
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def document_of_measurements(
     networks: Sequence[Network],
     predictions: Sequence[Prediction | None],
-    measured: Sequence[Found],
+    measured: Sequence[Measurement],
     optimizer: str,
     *,
     learning_rate: float | None,
@@ -53,7 +53,7 @@ def document_of_measurements(
     )
 
 
-def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Found) -> dict[str, Any]:
+def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Measurement) -> dict[str, Any]:
     """One depth. Numbers that nobody can have (diverged, not predicted, one seed's error) are None."""
     nothing = {"update": None, "log10_update": None, "roles": {}}
     predicted = nothing if prediction is None else predicted_row(prediction)
@@ -74,7 +74,7 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, measure
     }
 
 
-def _of_role(role: str, measured: Found, network: Network, optimizer: str) -> Sequence[float | None]:
+def _of_role(role: str, measured: Measurement, network: Network, optimizer: str) -> Sequence[float | None]:
     """In the units of ``predict``: times the power of the width that makes it O(1)."""
     factor = network.d_model ** network.role_power(optimizer, role)
     return [None if value is None else value * factor for value in measured.values[role]]
@@ -106,7 +106,7 @@ def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
     return {name: None if of is None else getattr(of, field) for name, field in names.items()}
 
 
-def _extras(measured: Found) -> dict[str, Any]:
+def _extras(measured: Measurement) -> dict[str, Any]:
     """changes: by reading and role. finite: at the learning rate that was asked for. streams: by side and l, of x_l.
     updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
     extras: dict[str, Any] = {}

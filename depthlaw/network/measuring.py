@@ -80,12 +80,15 @@ def measure(
     *,
     extras: Extras | None = None,
     advance: Callable[[float], None] = lambda _: None,
-) -> dict[str, record.Found]:
-    """By optimizer, the values of these seeds, quantities without the optimizer's name.
+) -> dict[str, record.Measurement]:
+    """Build the network with each seed, take one optimizer step, and return what it moves.
 
-    kept: what was measured before, and where to add what is made; left out, nothing is kept. extras: what else to
-    measure. advance: told, in seeds, how much of the work is done. ValueError, in one line, for what cannot be built or
-    does not fit into memory.
+    The answer has, by optimizer, the values of each quantity (a role, or "update" for all matrices of the branches),
+    one for each seed.
+
+    kept: the record that earlier measurements are taken from and new ones added to; nothing is kept if it is left out.
+    extras: what else to measure. advance: a function that is called with the number of seeds that are done.
+    ValueError, in one line, for a network that cannot be built or does not fit into memory.
 
     >>> from depthlaw.network.measuring import measure
     >>> from depthlaw.network.network import Network
@@ -96,7 +99,7 @@ def measure(
     ((0, 1, 2), ['fc1', 'fc2', 'head', 'update'], {})
     """
     extras, kept = extras or Extras(), kept or Kept(None)
-    measured: dict[str, record.Found] = {}
+    measured: dict[str, record.Measurement] = {}
     names, groups = _names(network, optimizers, extras), _groups(network, optimizers)
     for group in groups:
         share = len(group) / len(optimizers)
@@ -119,7 +122,7 @@ def measure_on(
     *,
     extras: Extras | None = None,
     advance: Callable[[float], None] = lambda _: None,
-) -> list[record.Found]:
+) -> list[record.Measurement]:
     """The same of several networks and an optimizer, by the workers of a cluster. This process alone writes the record.
 
     Numbers are those of ``measure`` to rounding: other seeds share their pass, and a worker has one thread. advance:
@@ -261,10 +264,10 @@ def _of(optimizer: str, group: Sequence[str], table: Mapping[str, Any]) -> dict[
     }
 
 
-def _only(runs: record.Found, seeds: Sequence[int]) -> record.Found:
+def _only(runs: record.Measurement, seeds: Sequence[int]) -> record.Measurement:
     """Those seeds, in that order."""
     at = [runs.seeds.index(seed) for seed in seeds]
-    return record.Found(
+    return record.Measurement(
         seeds=tuple(seeds),
         values={name: tuple(numbers[i] for i in at) for name, numbers in runs.values.items()},
         diverged={seed: runs.diverged[seed] for seed in seeds if seed in runs.diverged},

@@ -34,12 +34,12 @@ def sublayers_of(num_layers: int | tuple[int, int]) -> dict[str, Any]:
 class Network:
     """One depth of one scheme: what theory predicts of it, and the plain numbers that sims build it from.
 
-    laws: of a scheme of one's own, the text of each C,P. num_sublayers: of the single stack. num_layers: (encoder,
-    decoder) of an encoder-decoder. w, v: gains by sublayer in place of the scheme's. arch: ``FFN`` or one of
-    ``ARCHITECTURES``; all fields below it are of these alone. block: what the block has beyond the papers'. recipe: a
-    published model, whose laws stand in place of the scheme's, activation's and norms'. has_wide_heads: predicted with
-    infinitely large heads, and not with those that are built. ValueError for an unknown arch, and for counts that do
-    not go with it.
+    laws: the text of each C,P of a custom scheme. num_sublayers: how many sublayers a network of one stack has;
+    num_layers: in its place, how many layers the encoder and the decoder of an encoder-decoder have. w, v: the gains of
+    each sublayer, in place of the scheme's. arch: ``FFN`` or one of ``ARCHITECTURES``; only these have the fields below
+    it. block: what the block has beyond that of the papers. recipe: a published model, which then decides what scheme,
+    activation and norms would. has_wide_heads: whether theory takes heads to be infinitely large, instead of as large
+    as they are built. ValueError for an unknown arch, and for counts that do not go with it.
 
     >>> from depthlaw.network.network import Network
     >>> from depthlaw.theory.schemes import scheme

@@ -30,12 +30,12 @@ def predict(
     is_precise: bool = False,
     **network: Any,
 ) -> Prediction:
-    """The update in one optimizer step, per unit learning rate: what ``depthlaw predict`` tells of one depth.
+    """Predict the update in one optimizer step, per unit learning rate, as ``depthlaw predict`` does for one depth.
 
-    Of a stack of ``num_sublayers`` FFNs at infinite width, exactly, where a scheme and neither layers nor arch are
-    given. Of a Transformer of so many ``layers`` (or sublayers), where arch (encoder, decoder or encoder-decoder, which
-    has layers of either side) or layers are, or a recipe. d_model: the width of a Transformer; that of the recipe, or
-    infinite, if left out. w, v: gains by sublayer. is_precise: of a Transformer, with four times the quasi-random
+    With a scheme and ``num_sublayers`` alone, the network is a stack of FFNs at infinite width, and the answer exact.
+    With layers, arch (encoder, decoder or encoder-decoder) or a recipe it is a Transformer; an encoder-decoder takes
+    the layers of both sides. d_model: the width of a Transformer; if left out, that of the recipe, or infinite. w, v:
+    the gains of each sublayer. is_precise: whether the averages of a Transformer take four times the quasi-random
     points. network: further fields of ``Network``, such as num_heads, num_tokens or block. ValueError, in one line, for
     a question that has no answer.
 

@@ -143,9 +143,10 @@ def _numbers_of(sublayer: SublayerConfig, shape: ModelConfig, rates: Mapping[str
 class Trial:
     """Everything that decides a training run.
 
-    scheme: a name of ``theory.schemes``, "post-ln-init", or a recipe's name behind "recipe:"; a recipe has activation,
-    kind of norm and FFN width of its own. num_decoder_layers: M of an nmt, None for N. change: a remedy that the model
-    is given. The rest as in ``sims.training.train.TrainConfig``.
+    scheme: a name of ``theory.schemes``, "post-ln-init", or "recipe:" and a recipe's name; a recipe brings its own
+    activation, kind of norm and FFN width. num_decoder_layers: how many layers the decoder of an nmt has, as many as
+    the encoder if None. change: a remedy that the model is given. The other fields are as in
+    ``sims.training.train.TrainConfig``.
 
     ValueError, in one line, for what there is not and what does not fit together: here or, where theory or sims have to
     be asked, in ``lower`` and ``named``.
@@ -405,13 +406,13 @@ def execute(
     recomputes: bool = False,
     processes: Processes | None = None,
 ) -> list[dict[str, Any]]:
-    """Train together what ``Trial.named`` named: one, or several of one ``kind_of``; of each a ``TrainResult`` as JSON.
+    """Train the runs that ``Trial.named`` describes, together; return a ``TrainResult`` of each, as JSON.
 
-    folder: where files of the user's own are looked for; a worker elsewhere stands in another one. checkpoints: a
-    folder for one file of each run that is under way; none is left of a run that has ended. recomputes: whether the
-    backward pass computes sublayers again, which changes no number. processes: those that one run is cut over, each of
-    which calls this; its checkpoint is a folder then. ValueError, in one line, where this checkout makes other numbers
-    or other data of these names.
+    Several runs have to be of one ``kind_of``. folder: where files of the user's own are looked for, which a worker on
+    another machine needs to know. checkpoints: a folder in which each run that is under way keeps a file; none is left
+    when it has ended. recomputes: whether the backward pass computes sublayers again, which changes no number.
+    processes: the processes that one run is cut over, each of which calls this function; its checkpoint is a folder
+    then. ValueError, in one line, where this checkout makes other numbers or other data of these names.
 
     >>> from depthlaw.network.trials import Trial, execute
     >>> trial = Trial(scheme="pre-ln", shape="vit", num_layers=1, d_model=8, num_steps=2, batch_size=4)

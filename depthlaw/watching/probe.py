@@ -40,7 +40,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Moved:
     """What a look found. changes: by "logits" and, where it is to be seen, "hidden". weights: by role, the root mean
     square of the weights and of their step. stream: a row for each sublayer, as the model is behind the step."""
 
@@ -66,7 +66,7 @@ class Probe:
         self.method = FORWARD
         self._places = {place for part in roles.stream for place in (part.start, part.end) if place is not None}
 
-    def look(self, before: Mapping[str, Tensor]) -> Found:
+    def look(self, before: Mapping[str, Tensor]) -> Moved:
         """before: the trained parameters as they were before the step. The module is left as it is, to the bit."""
         with undisturbed(self.module):
             if self.method == FORWARD:
@@ -82,7 +82,7 @@ class Probe:
 
     # ------------------------------------------------------------ forward mode
 
-    def _by_forward_mode(self, before: Mapping[str, Tensor]) -> Found:
+    def _by_forward_mode(self, before: Mapping[str, Tensor]) -> Moved:
         now = {name: p.detach() for name, p in self.module.named_parameters()}
         then = {name: _whole(before.get(name, value)) for name, value in now.items()}
         first, last = self._at(then), self._at({name: _whole(value) for name, value in now.items()}, with_stream=True)
@@ -114,7 +114,7 @@ class Probe:
 
     # ------------------------------------------------------------ differences
 
-    def _by_difference(self, before: Mapping[str, Tensor]) -> Found:
+    def _by_difference(self, before: Mapping[str, Tensor]) -> Moved:
         """In the module itself: parameters change places with what they were before the step, and back again."""
         whole = dict(self.module.named_parameters())
         parameters = {name: p.detach() for name, p in whole.items()}
@@ -188,14 +188,14 @@ class Probe:
         last: _Answer,
         changes: Mapping[str, Mapping[str, Tensor]],
         before: Mapping[str, Tensor],
-    ) -> Found:
+    ) -> Moved:
         by_reading = {
             name: _change(
                 last.readings[name].double() - value.double(), {role: own[name] for role, own in changes.items()}
             )
             for name, value in first.readings.items()
         }
-        return Found(
+        return Moved(
             method=method,
             changes=by_reading,
             weights=self._weights(before),

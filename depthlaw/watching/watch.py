@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.watching.clients import Log, as_log
 from depthlaw.watching.compare import change_at, learnt_limit
-from depthlaw.watching.probe import Found, Probe, is_sharded
+from depthlaw.watching.probe import Moved, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
 from depthlaw.watching.shards import Shards, is_cut
@@ -62,16 +62,18 @@ def watch(
     2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
     first step in any case. The run ends in the same bits as without it.
 
-    model: as it is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them. Over
-    several processes all call this, and the first one looks; of FSDP2 it holds the whole model, which all gather for
-    each look. optimizer: one or several. probe: a batch, as the model is called with it (a tensor, a tuple, a dict by
-    name), or a function of the model that returns one. to: the file of the run, JSON lines; one of the same run goes
-    on. budget: the part of the wall time that looks may take, "1%" or 0.01; None for no bound. reference: the file of
-    another run, such as one of the depth at which the learning rate was tuned. log: where each look is told as well: a
-    function of (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an Accelerator, a
-    logger of Lightning, or several of these. start: the number of the first step, of a run that goes on.
+    model: the module that is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
+    Over several processes all call this, and the first one looks; of FSDP2 it then holds the whole model, which all
+    gather for each look. optimizer: its optimizer, or several. probe: the fixed batch, as the model is called with it
+    (a tensor, a tuple or a dict by name), or a function that is called with the model and returns one. to: the file of
+    the run, in JSON lines; a file of the same run is gone on with. budget: the part of the wall time that looks may
+    take, "1%" or 0.01; None for no bound. reference: the file of another run, such as one of the depth at which the
+    learning rate was tuned: the watch warns where a role moves further than there. log: where each look is also
+    written: a function of (numbers, step), TensorBoard's SummaryWriter, a run of wandb, the module mlflow, an
+    Accelerator, a logger of Lightning, or several of these. start: the number of the first step, for a run that goes
+    on.
 
-    ValueError for a setting that cannot be; whatever else goes wrong is told in a line, and the run goes on without it.
+    ValueError for a setting that cannot be. Whatever else goes wrong is said in a line, and the run goes on unwatched.
 
     >>> import torch
     >>> from torch import nn
@@ -366,7 +368,7 @@ class Watch:
         self._last_look = time.perf_counter() - began + self._last_cost
         self._spent += self._last_look
 
-    def _look(self, found: Found, loss: Any, began: float) -> Look:
+    def _look(self, found: Moved, loss: Any, began: float) -> Look:
         logits, hidden = found.changes["logits"], found.changes.get("hidden")
         rates = self._rates_by_role()
         roles = {}

@@ -189,7 +189,7 @@ class Sentence:
             raise ValueError(f"the sentence has the fields {sorted(fields)} and the numbers {sorted(self.numbers)}")
 
 
-def told(text: str, **numbers: Fill) -> Sentence:
+def sentence(text: str, **numbers: Fill) -> Sentence:
     """The text, its fields filled in with these numbers."""
     return Sentence(text, numbers)
 

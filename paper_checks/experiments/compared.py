@@ -36,7 +36,7 @@ class Index:
         for run in runs:
             self._runs.setdefault(json.dumps(run.config, sort_keys=True), []).append(run)
 
-    def find(self, network: Network, optimizer: str) -> record.Found:
+    def find(self, network: Network, optimizer: str) -> record.Measurement:
         """LookupError where there is nothing of it."""
         config = record.plain(network.named(optimizer))
         runs = self._runs.get(json.dumps(config, sort_keys=True))
@@ -109,7 +109,9 @@ def cells(sweep: Sweep, runs: Iterable[record.Run], kept: Kept) -> list[Compared
     return there
 
 
-def cell(network: Network, optimizer: str, measurement: record.Found, predicted: Mapping[str, Number]) -> Compared:
+def cell(
+    network: Network, optimizer: str, measurement: record.Measurement, predicted: Mapping[str, Number]
+) -> Compared:
     ratios: dict[str, dict[int, float]] = {}
     lacking, wrong = [], []
     for role in ("update", *ROLES):

@@ -11,7 +11,7 @@ from depthlaw.paper_checks.experiments.scale import WIDE
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.pages.training_runs import Record, answer, founds_of
 from depthlaw.paper_checks.routes.training.best_rates import (
-    Found,
+    BestRates,
     Transfer,
     factor,
     growing,
@@ -75,7 +75,7 @@ def best_in_short(record: Record, wide: Record) -> str:
     ).strip()
 
 
-def _wide_in_short(wide: Record, founds: Sequence[Found]) -> dict[str, Any]:
+def _wide_in_short(wide: Record, founds: Sequence[BestRates]) -> dict[str, Any]:
     """The same of the second width."""
     seeds = min(len(found.seeds) for found in founds)
     return {"d_model": WIDE.d_model, "num_seeds": seeds, "factor": factor(wide.book, wide.scale), "founds": founds}
@@ -90,12 +90,12 @@ def _width(record: Record) -> int:
     return record.experiment.arms[0].trial.d_model
 
 
-def _excess(founds: Sequence[Found]) -> dict[str, Any]:
+def _excess(founds: Sequence[BestRates]) -> dict[str, Any]:
     """A small rate that every grid has, and by how much its loss is above the best one's, where that is least."""
     return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((one.excess(HIGH[0]) for one in founds), default=0.0)}
 
 
-def _transfers(record: Record, founds: Sequence[Found]) -> Iterator[tuple[Found, int, Transfer]]:
+def _transfers(record: Record, founds: Sequence[BestRates]) -> Iterator[tuple[BestRates, int, Transfer]]:
     """Of each scheme and number of layers. Nothing where a scheme has fewer than two seeds."""
     if len(founds) < len(SCHEMES) or min(len(found.seeds) for found in founds) < 2:
         return

@@ -12,7 +12,7 @@ from depthlaw.paper_checks.routes.kernel import BY_ROLE, GROWING, NETWORK
 from depthlaw.paper_checks.verify.document import reasons
 from depthlaw.paper_checks.verify.findings import FIRST, findings
 
-Found = dict[str, Any]
+Entry = dict[str, Any]
 LEGEND = (
     "S1 is Su's article, S2 the paper of Magneto, S3 its slides, DN DeepNet, LI what they cite, CD and the "
     "rest later papers, by title in CLAIMS.md. L counts sublayers, N and M layers of encoder and decoder. A "
@@ -62,9 +62,9 @@ QUESTIONS: Mapping[str, Sequence[str]] = {
 """By what people ask: the claims that answer, whose source they are."""
 
 
-def merged(rows: Sequence[Found]) -> list[Found]:
+def merged(rows: Sequence[Entry]) -> list[Entry]:
     """Rows of one cell that print the same text as one row, ``claim`` naming all of them; unclaimed cells left out."""
-    out: dict[tuple[Any, ...], Found] = {}
+    out: dict[tuple[Any, ...], Entry] = {}
     for row in rows:
         if row["claim"] is None:
             continue
@@ -80,7 +80,7 @@ def merged(rows: Sequence[Found]) -> list[Found]:
     return list(out.values())
 
 
-def claims_markdown(document: Found) -> str:
+def claims_markdown(document: Entry) -> str:
     """The document as a page; the same bytes for the same verdicts."""
     claims = document["claims"]
     evidence = (item["numbers"] for entry in claims for item in entry["evidence"])
@@ -99,7 +99,7 @@ def claims_markdown(document: Found) -> str:
         results_line=results_line(document),
         ways=list(_WAYS),
         results=[_result_row(entry) for entry in claims if entry["kind"] == Kind.RESULT.value],
-        told=list(told(document)),
+        findings=list(finding_rows(document)),
         not_confirmed=[(kind, list(_not_confirmed(document, kind))) for kind in Kind],
         printed=merged(document["tables"]),
         marks={True: "equal", False: "differs", None: "not decided"},
@@ -115,7 +115,7 @@ def claims_markdown(document: Found) -> str:
     return text.rstrip() + "\n"
 
 
-def _result_row(entry: Found) -> list[str]:
+def _result_row(entry: Entry) -> list[str]:
     """With how many statements or cases each way has decided."""
     decided = [item for item in entry["evidence"] if item["verdict"] != Verdict.UNDECIDED.value]
     by_way = [
@@ -125,7 +125,7 @@ def _result_row(entry: Found) -> list[str]:
     return [entry["id"], plain(entry["statement"]), f"**{entry['verdict']}**", *numbers]
 
 
-def _not_confirmed(document: Found, kind: Kind) -> Iterator[tuple[Found, list[str]]]:
+def _not_confirmed(document: Entry, kind: Kind) -> Iterator[tuple[Entry, list[str]]]:
     """The claims of a kind that are not, each with why, with what holds instead, and with what rests on it."""
     for entry in document["claims"]:
         if entry["kind"] == kind.value and entry["verdict"] != Verdict.CONFIRMED.value:
@@ -133,7 +133,7 @@ def _not_confirmed(document: Found, kind: Kind) -> Iterator[tuple[Found, list[st
             yield entry, [*map(plain, (*reasons(entry), *_what_holds(entry))), *filter(None, [rests])]
 
 
-def _answers(document: Found, ids: Sequence[str]) -> Iterator[list[str]]:
+def _answers(document: Entry, ids: Sequence[str]) -> Iterator[list[str]]:
     """A row for each claim: what its source says, and what holds of it."""
     by_id = {entry["id"]: entry for entry in document["claims"]}
     for entry in (by_id[id_] for id_ in ids if id_ in by_id):
@@ -143,14 +143,14 @@ def _answers(document: Found, ids: Sequence[str]) -> Iterator[list[str]]:
         yield [entry["id"], title, plain(entry["statement"]), f"**{entry['verdict']}**", plain(holds)]
 
 
-def results_line(document: Found) -> str:
+def results_line(document: Entry) -> str:
     """How many of the results that people use hold."""
     counts = document["summary"]["results"]
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
     return f"{sum(counts.values())} results that people use: {said}."
 
 
-def _resting(entry: Mapping[str, Any], document: Found) -> str:
+def _resting(entry: Mapping[str, Any], document: Entry) -> str:
     """Of a claim that does not hold as printed: what became of the results that rest on it; empty where none does."""
     verdicts = {other["id"]: other["verdict"] for other in document["claims"]}
     rests = [id_ for id_ in entry["results"] if id_ in verdicts]
@@ -166,7 +166,7 @@ def _counts(summary: Mapping[str, Any]) -> str:
     return f"{summary['coverage']}: {counts}"
 
 
-def told(document: Found, *, in_short: bool = False) -> Iterator[tuple[str, str, str]]:
+def finding_rows(document: Entry, *, in_short: bool = False) -> Iterator[tuple[str, str, str]]:
     """The findings, the most consequential first: the ids of the claims, their verdicts, the text or its headline."""
     verdicts = {entry["id"]: entry["verdict"] for entry in document["claims"]}
     for finding in findings(document["claims"]):
@@ -174,7 +174,7 @@ def told(document: Found, *, in_short: bool = False) -> Iterator[tuple[str, str,
         yield ", ".join(finding.ids), ", ".join(kinds), f"{finding.headline if in_short else finding.text}."
 
 
-def with_findings(readme: str, document: Found) -> str:
+def with_findings(readme: str, document: Entry) -> str:
     """The README with its list of findings written anew between the two markers: the first of all that
     ``claims_markdown`` has."""
     before, begin, rest = readme.partition(BEGIN)
@@ -186,7 +186,7 @@ def with_findings(readme: str, document: Found) -> str:
         "findings",
         counts=_counts(document["summary"]),
         legend=LEGEND,
-        told=list(told(document, in_short=True)),
+        findings=list(finding_rows(document, in_short=True)),
         first=FIRST,
         undecided=[entry["id"] for entry in document["claims"] if entry["verdict"] == Verdict.UNDECIDED.value],
     )
@@ -196,10 +196,10 @@ def with_findings(readme: str, document: Found) -> str:
 def _what_holds(entry: Mapping[str, Any]) -> Iterator[str]:
     """Of each part that does not hold as printed: what does, and where, once for the parts that share it."""
     names: dict[tuple[str, str], list[str]] = {}
-    told = " ".join(reasons(entry))
+    said = " ".join(reasons(entry))
     for part in entry["parts"]:
         for key, title in (("correction", "Instead"), ("condition", "Holds where")):
-            if part[key] and part[key] not in told:
+            if part[key] and part[key] not in said:
                 names.setdefault((title, part[key]), []).append(part["name"])
     for (title, text), of_parts in names.items():
         yield f"{title} ({'; '.join(of_parts)}): {text}" if len(entry["parts"]) > 1 else f"{title}: {text}"

@@ -35,7 +35,7 @@ from depthlaw.paper_checks.pages.training_runs import (
     trial_of,
 )
 from depthlaw.paper_checks.routes.training import after_start
-from depthlaw.paper_checks.routes.training.best_rates import Found, predicted
+from depthlaw.paper_checks.routes.training.best_rates import BestRates, predicted
 from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case
 from depthlaw.sims.stats import estimate
 from depthlaw.sims.training.outcomes import Edge
@@ -389,7 +389,7 @@ def _best_by_depths(record: Record) -> list[Panel]:
     return [_best_by_depth(found) for found in founds_of(record)]
 
 
-def _best_curves(found: Found, num_layers: int) -> list[Curve]:
+def _best_curves(found: BestRates, num_layers: int) -> list[Curve]:
     """Mean over the seeds by rate, and the best rates of the seeds."""
     colour = _BY_DEPTH[num_layers]
     means = [(rate, loss) for rate, loss in found.mean_curve(num_layers).items() if loss is not None]
@@ -400,7 +400,7 @@ def _best_curves(found: Found, num_layers: int) -> list[Curve]:
     ]
 
 
-def _best_by_depth(found: Found) -> Panel:
+def _best_by_depth(found: BestRates) -> Panel:
     """Dashed: what the update predicts, through the mean of the best rates. A seed whose best rate is beyond the grid
     counts with the grid's end, and has no interval."""
     logs = [math.log2(rate) for rate in BEST_GRIDS[found.scheme]]

@@ -16,7 +16,7 @@ from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.experiments.stable_rates import LAYERS
 from depthlaw.paper_checks.routes.training.arms import ANSWERS, Answered, arm
-from depthlaw.paper_checks.routes.training.best_rates import Found
+from depthlaw.paper_checks.routes.training.best_rates import BestRates
 from depthlaw.paper_checks.routes.training.questions import SMALLER
 from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case, Pair, cases
 from depthlaw.sims.stats import Estimate, estimate
@@ -177,9 +177,9 @@ def answer(statement: Answered, record: Record) -> str | None:
     return None
 
 
-def founds_of(record: Record) -> list[Found]:
+def founds_of(record: Record) -> list[BestRates]:
     """Of every scheme of which a seed is there."""
-    there = (Found.of(scheme, record.book, record.scale) for scheme in BEST_SCHEMES)
+    there = (BestRates.of(scheme, record.book, record.scale) for scheme in BEST_SCHEMES)
     return [found for found in there if found.seeds]
 
 

@@ -35,7 +35,7 @@ def claims() -> dict[str, Claim]:
 
 
 def claim(id_: str) -> Claim:
-    """One claim. LookupError, in one line, where there is none of that id.
+    """The claim with this id. LookupError, in one line, where there is none.
 
     >>> from depthlaw.paper_checks.papers.registry import claim
     >>> claim("S1-24").expected.value

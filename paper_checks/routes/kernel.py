@@ -141,14 +141,14 @@ def _logarithm(order: Expr) -> Callable[[float], float]:
 # ---------------------------------------------------------------- what is found of an order
 
 
-class Found(NamedTuple):
+class Answer(NamedTuple):
     """answer: whether the order holds. numbers: what says so."""
 
     answer: bool | None
     numbers: Mapping[str, str]
 
 
-def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Found:
+def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[float], float] | None = None) -> Answer:
     """Whether a law follows an order.
 
     log_gain: log gain^2 by L, where a constant may stand beside an order that grows; None: there is none.
@@ -170,7 +170,7 @@ def follows(of_law: Curve, order: Expr, is_upper: bool, log_gain: Callable[[floa
         answers.append(holds(power, order, is_upper, stated))
         numbers[f"{name}{what}"] = f"{power.low:.3f} to {power.high:.3f}"
         numbers[f"{name}stated"] = f"{stated(order):.3f}, next by {2 * halfway(order, stated):.2g}"
-    return Found(answers[0] if answers[0] is answers[1] else None, numbers)
+    return Answer(answers[0] if answers[0] is answers[1] else None, numbers)
 
 
 def _growth(statement: Growth) -> Answers:

@@ -10,22 +10,22 @@ import json
 from typing import Any
 
 from depthlaw.paper_checks.verify.document import IN_STEP, STORED, Progress, assemble, verify
-from depthlaw.paper_checks.verify.findings import Told, findings
+from depthlaw.paper_checks.verify.findings import FindingText, findings
 from depthlaw.system.files import document
 from depthlaw.system.places import RESULTS
 
 FILE = RESULTS / "claims.json"
 WRITTEN_BY = "depthlaw verify --quick --write-claims"
-Found = dict[str, Any]
+Entry = dict[str, Any]
 
 
-def kept(id_: str) -> Found | None:
+def kept(id_: str) -> Entry | None:
     """The kept answer of the claim of that id, or None where there is none."""
     found = all_kept().get(id_)
     return None if found is None else document(**found, kept=True)
 
 
-def all_kept() -> dict[str, Found]:
+def all_kept() -> dict[str, Entry]:
     """The kept answers by id; empty where there are none."""
     try:
         return dict(json.loads(FILE.read_text(encoding="utf-8"))["claims"])
@@ -33,21 +33,21 @@ def all_kept() -> dict[str, Found]:
         return {}
 
 
-def judged(id_: str, *, with_mutants: bool, progress: Progress | None = None) -> Found:
+def judged(id_: str, *, with_mutants: bool, progress: Progress | None = None) -> Entry:
     """The answer of the claim of that id, judged now by every route. progress: as in ``verify``."""
     found = verify([id_], derive=False, with_mutants=with_mutants, progress=progress)
     return document(**_answer(found, next(findings(found["claims"]), None)), kept=False)
 
 
-def _answer(found: Found, finding: Told | None) -> Found:
+def _answer(found: Entry, finding: FindingText | None) -> Entry:
     """found: the document of one claim."""
     told = None if finding is None else {"claims": list(finding.ids), "text": finding.text}
     return {"claim": found["claims"][0], "tables": found["tables"], "summary": found["summary"], "finding": told}
 
 
-def answers(whole: Found) -> dict[str, Found]:
+def answers(whole: Entry) -> dict[str, Entry]:
     """The answers by id, of the document of all claims, without mutants."""
-    told: dict[str, Told] = {}
+    told: dict[str, FindingText] = {}
     for finding in findings(whole["claims"]):
         told = {id_: finding for id_ in finding.ids} | told
     every = {}
@@ -60,7 +60,7 @@ def answers(whole: Found) -> dict[str, Found]:
     return every
 
 
-def file_text(whole: Found) -> str:
+def file_text(whole: Entry) -> str:
     """What the committed file holds, of the document of all claims: one claim a line."""
     lines = (
         f"{json.dumps(id_)}: {json.dumps(found, ensure_ascii=False, allow_nan=False)}"

@@ -37,7 +37,7 @@ from depthlaw.system.processes import Workers
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much is done, of how much."""
-Found = dict[str, Any]
+Entry = dict[str, Any]
 FRESH, STORED = "derived now", "stored, of these sources"
 SMALL = "derived now, without cross (none stored of these sources)"
 IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
@@ -46,12 +46,12 @@ IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
 # ---------------------------------------------------------------- one claim
 
 
-def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Found:
+def check_claim(id_: str, with_mutants: bool, quick: bool = False) -> Entry:
     """One claim, judged; addressed by its id, so that another process can do it."""
     return check(claims()[id_], with_mutants, quick)
 
 
-def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Found:
+def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callable[[], None] | None = None) -> Entry:
     """The claim's entry in the document; ``mutants`` is null where they were not tried. advance: as in ``judge``.
 
     >>> from depthlaw.paper_checks.papers.registry import claims
@@ -90,7 +90,7 @@ def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callab
     }
 
 
-def _part(result: PartResult) -> Found:
+def _part(result: PartResult) -> Entry:
     part, verdict = result.part, result.verdict
     amendment = {Verdict.MISPRINT: part.misprint, Verdict.REFUTED: part.instead}.get(verdict)
     hedge = part.hedge if verdict is Verdict.CONDITIONAL else None
@@ -125,16 +125,16 @@ def _part(result: PartResult) -> Found:
 # ---------------------------------------------------------------- sentences with numbers of the evidence
 
 
-def say(sentence: str | Sentence | None, parts: Sequence[Found]) -> str | None:
+def say(sentence: str | Sentence | None, parts: Sequence[Entry]) -> str | None:
     """The sentence as people read it, its numbers looked up in these parts of the claim's entry.
 
     A number that the evidence lacks, as where a check gave up, is "(not found)". ValueError where a number's part is
     not among them, or is more than one.
 
-    >>> from depthlaw.paper_checks.claims.claim import number, told
+    >>> from depthlaw.paper_checks.claims.claim import number, sentence
     >>> from depthlaw.paper_checks.verify.document import say
     >>> part = {"name": "relu", "counterexample": {"update": 0.912}, "evidence": []}
-    >>> say(told("it is {update:.2f}", update=number("relu", "update")), [part])
+    >>> say(sentence("it is {update:.2f}", update=number("relu", "update")), [part])
     'it is 0.91'
     """
     if not isinstance(sentence, Sentence):
@@ -150,7 +150,7 @@ class _Filled(Formatter):
             return "(not found)"
 
 
-def _value(fill: Fill, parts: Sequence[Found]) -> Any:
+def _value(fill: Fill, parts: Sequence[Entry]) -> Any:
     """A number of the evidence; of an interval, "0.2 to 0.3", its middle; of a list its members beside one another."""
     if callable(fill):
         return fill()
@@ -180,7 +180,7 @@ def _value(fill: Fill, parts: Sequence[Found]) -> Any:
 
 def check_all(
     ids: Sequence[str], *, with_mutants: bool, quick: bool = False, progress: Progress | None = None
-) -> list[Found]:
+) -> list[Entry]:
     """The claims of those ids, in that order; several at once where there are several processors, else part by part."""
 
     def tell(done: int, total: int) -> None:
@@ -192,7 +192,7 @@ def check_all(
     if workers <= 1:
         num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), count(1)
         return [check(claims()[id_], with_mutants, quick, lambda: tell(next(done), num_parts)) for id_ in ids]
-    entries: dict[str, Found] = {}
+    entries: dict[str, Entry] = {}
     with Workers(workers) as pool:
         pending = [pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)]
         for future in as_completed(pending):
@@ -201,7 +201,7 @@ def check_all(
     return [entries[id_] for id_ in ids]
 
 
-def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Found]:
+def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Entry]:
     gc.set_threshold(100_000, 20, 100)  # as the command line has it
     return [check_claim(id_, with_mutants, quick) for id_ in ids]
 
@@ -235,7 +235,7 @@ def get_tables(*, derive: bool, progress: Progress | None = None) -> tuple[table
 
 def verify(
     ids: Sequence[str], *, derive: bool, with_mutants: bool, quick: bool = False, progress: Progress | None = None
-) -> Found:
+) -> Entry:
     """The whole document for the claims of those ids: what ``depthlaw verify --json`` prints.
 
     derive: the tables too, a minute or so; else the committed ones. with_mutants: each statement broken on purpose too.
@@ -256,8 +256,8 @@ def verify(
 
 
 def assemble(
-    entries: Sequence[Found], rows: Sequence[Found], *, got: str, file: str, beside: Sequence[Found] = ()
-) -> Found:
+    entries: Sequence[Entry], rows: Sequence[Entry], *, got: str, file: str, beside: Sequence[Entry] = ()
+) -> Entry:
     """The document, and in its summary whether everything is as expected."""
     by_id = {entry["id"]: entry for entry in entries}
     unexpected = [entry["id"] for entry in entries if any(why_unexpected(entry))]
@@ -298,7 +298,7 @@ def assemble(
     return document(**parts, summary=summary)
 
 
-def _counts(entries: Iterable[Found]) -> dict[str, int]:
+def _counts(entries: Iterable[Entry]) -> dict[str, int]:
     counts = Counter(entry["verdict"] for entry in entries)
     return {verdict.value: counts[verdict.value] for verdict in reversed(Verdict)}
 
@@ -311,7 +311,7 @@ def cell_name(row: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------- what it says
 
 
-def exit_code(found: Found) -> int:
+def exit_code(found: Entry) -> int:
     return 0 if found["summary"]["as_expected"] else 1
 
 

@@ -10,12 +10,12 @@ from depthlaw.paper_checks.claims.claim import Claim, Number
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.verify.document import check, say
 
-Found = dict[str, Any]
+Entry = dict[str, Any]
 FIRST = 5
 """How many of them the README, the first page of the site and `depthlaw verify` have."""
 
 
-class Told(NamedTuple):
+class FindingText(NamedTuple):
     """A finding as people read it, without the last full stop, and the claims that it speaks for."""
 
     ids: tuple[str, ...]
@@ -33,7 +33,7 @@ def claims_with_findings() -> list[Claim]:
     return [claims()[id_] for _, id_ in sorted(ranked)]
 
 
-def findings(entries: Sequence[Found]) -> Iterator[Told]:
+def findings(entries: Sequence[Entry]) -> Iterator[FindingText]:
     """Those that speak for a claim among the entries of a document, the most consequential first.
 
     >>> from depthlaw.paper_checks.verify.document import check_claim
@@ -50,10 +50,10 @@ def findings(entries: Sequence[Found]) -> Iterator[Told]:
             judged = by_id[claim.id]["parts"] if claim.id in by_id else ()
             names = dict.fromkeys(fill.part for fill in claim.finding.numbers.values() if isinstance(fill, Number))
             parts = {part["name"]: part for part in (_part(claim, name, judged) for name in names)}
-            yield Told(ids, say(claim.finding, list(parts.values())) or "")
+            yield FindingText(ids, say(claim.finding, list(parts.values())) or "")
 
 
-def finding_of(id_: str) -> Told:
+def finding_of(id_: str) -> FindingText:
     """The one that speaks for a claim; the parts that its numbers stand in are judged now. ValueError where none does.
 
     >>> from depthlaw.paper_checks.verify.findings import finding_of
@@ -64,7 +64,7 @@ def finding_of(id_: str) -> Told:
     return told
 
 
-def _part(claim: Claim, name: str, judged: Sequence[Found]) -> Found:
+def _part(claim: Claim, name: str, judged: Sequence[Entry]) -> Entry:
     """The part whose name begins so, as the document has it, or judged now where the document lacks it."""
     (part,) = (part for part in claim.parts if part.name.startswith(name))
     entry = next((entry for entry in judged if entry["name"] == part.name), None)

@@ -285,7 +285,7 @@ def _is_cut_off(line: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class Measurement:
     """All seeds of one configuration, their values by quantity in the same order, and where seeds diverged.
 
     dtypes: in which runs were computed.
@@ -300,7 +300,7 @@ class Found:
     def __repr__(self) -> str:
         updates = [value for value in self.values.get("update", ()) if value is not None]
         mean = f", update {fmean(updates):.4g} in the mean" if updates else ""
-        return f"<Found: {len(self.seeds)} seeds{mean}>"
+        return f"<Measurement: {len(self.seeds)} seeds{mean}>"
 
 
 def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
@@ -320,7 +320,7 @@ def current(runs: Iterable[Run], device: str, dtype: str) -> list[Run]:
     return [run for run in here if dtype != "auto" or run.dtype == "float64" or not run.unreliable]
 
 
-def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
+def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Measurement:
     """The seeds and values that runs of exactly this configuration have, in order; of a seed in two runs, those of the
     first.
 
@@ -355,7 +355,7 @@ def find(runs: Iterable[Run], config: Mapping[str, Any]) -> Found:
             if run.seeds[i] in run.diverged:
                 diverged[run.seeds[i]] = run.diverged[run.seeds[i]]
     whole = {name: tuple(numbers) for name, numbers in values.items()}
-    return Found(tuple(seeds), whole, diverged, unreliable, tuple(sorted({run.dtype for run in chosen})))
+    return Measurement(tuple(seeds), whole, diverged, unreliable, tuple(sorted({run.dtype for run in chosen})))
 
 
 def is_of(quantity: str, roles: Collection[str]) -> bool:

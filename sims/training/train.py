@@ -99,14 +99,14 @@ _LARGEST_BY_SUBLAYER = 200
 class TrainConfig:
     """Everything that decides a run.
 
-    model: the network without vocabulary and head, which come from the data. learning_rate: its peak; step t (from 0)
-    of the first ``warmup_steps`` W has warmup_from + (1 - warmup_from) (t + 1)/W of it. schedule: what follows the
-    warm-up: constant, linear or cosine to 0 at ``num_steps``, or inverse-sqrt, sqrt(max(W, 1)/(t + 1)). weight_decay:
-    that of matrices and tables; vectors have none. clip_norm: the largest norm of the whole gradient.
-    optimizer_options: further options of the optimizer's class. precision: bfloat16 keeps weights in float32 and
-    multiplies in bfloat16 (autocast). measure_at: steps before which the update is measured; num_steps is after the
-    last. has_moves: whether the look at a step also has what that step of the optimizer moves (``Moves``). ValueError,
-    in one line, for what does not fit.
+    model: the network without vocabulary and head, which come from the data. learning_rate: the rate at its peak; step
+    t (from 0) of the first ``warmup_steps`` W takes warmup_from + (1 - warmup_from) (t + 1)/W of it. schedule: how the
+    rate goes on after the warm-up: constant, linear or cosine to 0 at ``num_steps``, or inverse-sqrt, sqrt(max(W, 1)/(t
+    + 1)). weight_decay: the decay of matrices and tables; vectors have none. clip_norm: what the norm of the whole
+    gradient is clipped to. optimizer_options: further options of the optimizer's class. precision: bfloat16 keeps
+    weights in float32 and multiplies in bfloat16 (autocast). measure_at: the steps before which the update is measured;
+    num_steps stands for the end. has_moves: whether a look also has what the next step of the optimizer moves
+    (``Moves``). ValueError, in one line, for settings that do not go together.
     """
 
     model: ModelConfig
@@ -264,9 +264,10 @@ def train(
 ) -> TrainResult:
     """Train one network.
 
-    checkpoint: a file that is written every so many steps and, where it is there, gone on from. advance: told how many
-    steps were done. processes: those that the network is cut over, each of which calls this; the checkpoint is then a
-    folder that all can read, and any number of processes goes on from it. ValueError, in one line, for data that cannot
+    checkpoint: a file that is written every so many steps; where it is there already, the run goes on from it. advance:
+    a function that is called with the number of steps that were done. processes: the processes that the network is cut
+    over, each of which calls this function; the checkpoint is then a folder that all of them can read, and any number
+    of processes can go on from it. ValueError, in one line, for data that cannot
     be read, for a checkpoint of another run, and for a batch of fewer sequences than there are processes.
     """
     checkpoints = None if checkpoint is None else [checkpoint]

@@ -20,7 +20,7 @@ from subprocess import CompletedProcess
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGES = ("theory", "sims", "paper_checks")
-NAMES = ("A claim", "A scheme", "An optimizer", "An activation", "A recipe", "A check of the audit")
+NAMES = ("A claim", "A scheme", "An optimizer", "An activation", "A recipe", "A quantity", "A check of the audit")
 
 
 def section(name: str, text: str = TEXT) -> str:

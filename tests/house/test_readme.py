@@ -18,7 +18,7 @@ from depthlaw.paper_checks.claims.claim import Claim, Verdict
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.pages import after_start, best_rates, training
 from depthlaw.paper_checks.papers.registry import claims
-from depthlaw.paper_checks.routes.training.best_rates import Found, is_flat, judged
+from depthlaw.paper_checks.routes.training.best_rates import BestRates, is_flat, judged
 from depthlaw.theory.optimizers import OPTIMIZERS
 from depthlaw.theory.schemes import SCHEMES
 from tests import once
@@ -186,7 +186,7 @@ def test_readme_says_what_training_gave() -> None:
     trial = record.experiment.arms[0].trial
     assert f"Decoders of 4 to 32 layers, {trial.d_model} wide, trained for {trial.num_steps} steps under" in README
     for one, scale in ((record.book, "small"), (records[training.BEST_WIDE].book, "wide")):
-        founds = {scheme: Found.of(scheme, one, scale) for scheme in BEST_SCHEMES}
+        founds = {scheme: BestRates.of(scheme, one, scale) for scheme in BEST_SCHEMES}
         rose = {name for name, found in founds.items() if (change := found.loss_change) and (change.low or 0) > 0}
         assert rose == {name for name in BEST_SCHEMES if not is_flat(name)} | {"su-pre-adam"}
         answers = {name: judged(name, found.measured) for name, found in founds.items()}

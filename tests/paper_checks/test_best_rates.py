@@ -17,8 +17,8 @@ from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Boo
 from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.routes.training.best_rates import (
+    BestRates,
     FollowsUpdate,
-    Found,
     NearerThanNoMove,
     factor,
     growing,
@@ -166,14 +166,14 @@ def test_a_best_rate_beyond_the_grid_leaves_it_open() -> None:
         return by_update(trial) - 9 * ((trial.scheme, trial.num_layers, trial.seed) == ("pre-ln", 32, 1))
 
     book = made(beyond)
-    assert Found.of("pre-ln", book).slopes[1] is None
+    assert BestRates.of("pre-ln", book).slopes[1] is None
     found = verdicts(book)
     assert found["pre-ln"] is Verdict.UNDECIDED and found["gpt2"] is Verdict.CONFIRMED
     assert NearerThanNoMove().evidence(book).verdict is Verdict.UNDECIDED
 
 
 def test_the_mean_curve_is_between_its_seeds() -> None:
-    found = Found.of("gpt2", book_of(by_update))
+    found = BestRates.of("gpt2", book_of(by_update))
     assert found.of_mean is not None and found.measured is not None
     assert found.of_mean.mean == pytest.approx(found.measured.mean, abs=0.02)
     low, high = min(found.bests[16], key=lambda x: x or 0), max(found.bests[16], key=lambda x: x or -99)
@@ -191,7 +191,7 @@ def test_the_pilot_counts_nothing_and_plans_the_seeds() -> None:
             loss = math.exp(0.02 * (math.log2(trial.learning_rate) - by_update(trial)) ** 2)
             book[trial] = made_runs.result(trial, 1.0).model_copy(update={"held_out": loss})
     assert plan(book).num_seeds == LEAST_SEEDS and "scatters by at most" in plan(book).text
-    assert Found.of("pre-ln", book).seeds == ()
+    assert BestRates.of("pre-ln", book).seeds == ()
 
 
 def test_each_width_has_answers_of_its_own() -> None:
@@ -209,16 +209,16 @@ def test_each_width_has_answers_of_its_own() -> None:
 
 def test_seeds_that_would_decide() -> None:
     """Those that are there nearly do where little lacks; where it is decided nobody asks."""
-    assert Found.of("gpt2", book_of(by_update)).seeds_to_decide is None
+    assert BestRates.of("gpt2", book_of(by_update)).seeds_to_decide is None
 
     def near(trial: Trial) -> float:
         return still(trial) + 0.2 * (math.log2(trial.num_layers) - 3.5) + scatter(trial)
 
-    found = Found.of("completep", made(near))
+    found = BestRates.of("completep", made(near))
     assert found.seeds_to_decide is not None and found.seeds_to_decide > SEEDS
 
 
-def by_depth(scheme: str, losses: dict[int, list[list[float | None]]]) -> Found:
+def by_depth(scheme: str, losses: dict[int, list[list[float | None]]]) -> BestRates:
     """losses: by depth, of each seed at the rates 1, 2 and 4; the depths between are as the first."""
     curves = {
         n: {rate: [seed[at] for seed in losses.get(n, losses[LAYERS[0]])] for at, rate in enumerate((1.0, 2.0, 4.0))}
@@ -228,7 +228,7 @@ def by_depth(scheme: str, losses: dict[int, list[list[float | None]]]) -> Found:
         n: [min(loss for loss in seed if loss is not None) for seed in zip(*by_rate.values(), strict=True)]
         for n, by_rate in curves.items()
     }
-    return Found(scheme, (0, 1), {}, least, {}, curves)
+    return BestRates(scheme, (0, 1), {}, least, {}, curves)
 
 
 def test_what_a_rate_that_was_tuned_shallow_loses_deep() -> None:

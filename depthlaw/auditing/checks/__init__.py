@@ -1,4 +1,4 @@
-"""Checks: each a small function that is told the models, and tells faults and remarks; and what supersedes what.
+"""Checks: each a small function that gets the models, and gives faults and remarks; and what supersedes what.
 
 A new check is a function in the module of its subject and a name in one of the lists below. It knows nothing of the
 others. Its fault and the twins without it stand in the tests' gallery.
@@ -10,16 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from depthlaw.auditing.checks import attention, branches, ends, inits, laws, layers, norms, odd, structure, weights
-from depthlaw.auditing.faults import Fault, Remark, Told
+from depthlaw.auditing.faults import Fault, Faults, Remark
 from depthlaw.auditing.models import Beside, Models
 
-Check = Callable[[Models], Told]
+Check = Callable[[Models], Faults]
 """Told what was built alone; ``claimed`` says whether something is claimed."""
-CheckOfClaim = Callable[[Beside], Told]
+CheckOfClaim = Callable[[Beside], Faults]
 """Told what is claimed, too."""
 
 NUMBERS: Sequence[Check] = (branches.parameters_not_finite,)
-"""Where these tell a fault, nothing else can be told."""
+"""Where one of these gives a fault, nothing else can be said."""
 ALWAYS: Sequence[Check] = (
     layers.layers_not_run,
     layers.number_of_layers,
@@ -89,10 +89,10 @@ SUPERSEDES: Sequence[Supersedes] = (
 _Models = TypeVar("_Models", bound=Models)
 
 
-def told(
-    checks: Iterable[Callable[[_Models], Told]], models: _Models, faults: Sequence[Fault] = ()
+def collect(
+    checks: Iterable[Callable[[_Models], Faults]], models: _Models, faults: Sequence[Fault] = ()
 ) -> tuple[list[Fault], list[str]]:
-    """The faults and remarks of checks, in their order, without what is superseded. faults: told already."""
+    """The faults and remarks of checks, in their order, without what is superseded. faults: those known already."""
     found, remarks = [*faults], dict[str, None]()
     for check in checks:
         if any(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct
+from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct
 from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.laws import NEAR, is_near
 from depthlaw.auditing.models import Beside
 
 
-def attention_scales(beside: Beside) -> Told:
+def attention_scales(beside: Beside) -> Faults:
     """A recipe says what multiplies the logits, and of a scheme 1/sqrt(head size) is what its source has."""
     asked = beside.asked[-1]
     wrong = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from depthlaw.auditing.faults import Fault, Remark, Told, distinct
+from depthlaw.auditing.faults import Fault, Faults, Remark, distinct
 from depthlaw.auditing.fixes import Edit, anew
 from depthlaw.auditing.models import Models, norms_ahead
 from depthlaw.auditing.reading.look import Sublayer
 
 
-def dead_branches(models: Models) -> Told:
+def dead_branches(models: Models) -> Faults:
     """A branch that starts at 0 in two factors at once, whose gradients are 0 for ever."""
     dead = [w.name for sub in models.last.built.sublayers if _is_dead(sub) for w in sub.weights]
     if dead:
@@ -35,7 +35,7 @@ def _is_dead(sub: Sublayer) -> bool:
 _OUT = ("out", "cross_out", "fc2")
 
 
-def unfed_branches(models: Models) -> Told:
+def unfed_branches(models: Models) -> Faults:
     """A gated FFN whose input is 0, as behind a norm of gain 0: its gradients and the gain's are 0 for ever."""
     built = models.last.built
     unfed = [sub for sub in built.sublayers if sub.input_rms == 0 and "fc3" in sub.roles]
@@ -51,7 +51,7 @@ def unfed_branches(models: Models) -> Told:
         )
 
 
-def still_branches(models: Models) -> Told:
+def still_branches(models: Models) -> Faults:
     """Sublayers that are the identity at the start, and learn."""
     every = models.last.built.sublayers
     still = 0
@@ -63,7 +63,7 @@ def still_branches(models: Models) -> Told:
         yield Remark(f"{still} of {len(every)} sublayers are the identity at the start")
 
 
-def outputs_not_finite(models: Models) -> Told:
+def outputs_not_finite(models: Models) -> Faults:
     """Outputs that are no numbers, at the shallowest depth that has such."""
     for depth in models.depths:
         built = depth.built
@@ -82,7 +82,7 @@ def outputs_not_finite(models: Models) -> Told:
         return
 
 
-def parameters_not_finite(models: Models) -> Told:
+def parameters_not_finite(models: Models) -> Faults:
     """Parameters that are no numbers, of which nothing else can be said."""
     for depth in models.depths:
         wrong = [name for name, p in depth.built.module.named_parameters() if not p.isfinite().all()]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct
+from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct
 from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.laws import is_near, scatter
 from depthlaw.auditing.models import Beside, Depth
@@ -16,7 +16,7 @@ _START = 0.15
 """Relative: what a stream begins with is read from few tokens."""
 
 
-def embeddings(beside: Beside) -> Told:
+def embeddings(beside: Beside) -> Faults:
     """The scale at which the stream begins, of a recipe and of a scheme that scales its embedding, where no norm behind
     the embedding is what changes it.
     """
@@ -30,7 +30,7 @@ def embeddings(beside: Beside) -> Told:
     yield _of_start(f"The stream begins at another scale than {beside.name}'s.", depth, asked, lines)
 
 
-def norms_of_embeddings(beside: Beside) -> Told:
+def norms_of_embeddings(beside: Beside) -> Faults:
     """A norm behind an embedding that is as it should be."""
     off = _start_off(beside)
     if off is not None and _is_normed(*off):
@@ -83,7 +83,7 @@ def _is_normed(depth: Depth, asked: ModelConfig) -> bool:
     return is_there and is_near(math.sqrt(given), _asked_start(asked), _START)
 
 
-def heads(beside: Beside) -> Told:
+def heads(beside: Beside) -> Faults:
     """The scale of a recipe's head."""
     if not beside.is_absolute:
         return
@@ -108,7 +108,7 @@ def heads(beside: Beside) -> Told:
             return
 
 
-def biases(beside: Beside) -> Told:
+def biases(beside: Beside) -> Faults:
     """Biases of branches that do not start at 0, as a recipe's do; of an embedding or a head, recipes say nothing."""
     by_depth: dict[int, list[float]] = {}
     names: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from depthlaw.auditing.expected import times
-from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct, few, layers_text
+from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct, few, layers_text
 from depthlaw.auditing.fixes import NORMAL, Assign, Entry, Fix
 from depthlaw.auditing.laws import (
     SMALL,
@@ -36,17 +36,17 @@ _CUTS = (1.0, 0.8796, 0.9866)
 _LAW, _CONSTANT = "init-law", "init-constant"
 
 
-def initialisations(beside: Beside) -> Told:
+def initialisations(beside: Beside) -> Faults:
     """Each role's matrices beside what is asked for."""
     factors = {side: beside.common_factor(side) for side in beside.last.built.sides} if beside.starts else {}
     cut: dict[str, list[str]] = {}
     for key in beside.starts:
         role = _Role(beside, key)
-        for told in _whole(role, factors[key[0]]):
-            if isinstance(told, Fault):
-                yield told
+        for finding in _whole(role, factors[key[0]]):
+            if isinstance(finding, Fault):
+                yield finding
             else:
-                cut.setdefault(told.says, []).extend(told.roles)
+                cut.setdefault(finding.says, []).extend(finding.roles)
     yield from (Remark(says, distinct(roles)) for says, roles in cut.items())
 
 
@@ -131,7 +131,7 @@ class _Role:
         return drawn
 
 
-def _whole(role: _Role, factor: float | None) -> Told:
+def _whole(role: _Role, factor: float | None) -> Faults:
     """What is said of a role. factor: what all scaled matrices of its side have too much, where that is known."""
     points = role.points
     zero, wants_zero = ([p for p in points if value(p) == 0] for value in (lambda p: p.std, lambda p: p.asked))
@@ -196,7 +196,7 @@ def _of_law(role: _Role, ratio: Law) -> Fault:
 _WHOSE = "The {roles} matrices follow the law of {whose}."
 
 
-def _of_recipe(role: _Role) -> Told:
+def _of_recipe(role: _Role) -> Faults:
     """Another constant than a recipe's, which may be that of draws that are cut."""
     factor = mean_ratio(role.points)
     if abs(math.log(factor)) <= role.error:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from depthlaw.auditing.faults import Amount, Fault, Told, distinct
+from depthlaw.auditing.faults import Amount, Fault, Faults, distinct
 from depthlaw.auditing.fixes import NORMAL, Assign, Code, Entry, Fix
 from depthlaw.auditing.laws import SMALL, UNLIKELY, mean_ratio
 from depthlaw.auditing.models import Key, Models
@@ -21,7 +21,7 @@ _FLAT = "The {roles} matrices follow a law of depth, and those that write to the
 _OF_GATED = "The up matrix of the gated FFN follows a law of depth, "
 
 
-def lonely_laws(models: Models) -> Told:
+def lonely_laws(models: Models) -> Faults:
     """Depth laws on what does not write to the stream, and not on what does."""
     lonely = _lonely(models)
     for (side, role), says in lonely.items():
@@ -107,7 +107,7 @@ def _moved(models: Models, side: str, roles: Sequence[str]) -> Fix:
     ]
 
 
-def first_layers(models: Models) -> Told:
+def first_layers(models: Models) -> Faults:
     """The first layer without the law of depth that all others have, as of a loop that begins at the second."""
     for (side, role), apart in models.first_layers.items():
         of_number, _ = apart.law.simple_powers

@@ -6,7 +6,7 @@ from collections import Counter
 
 import torch
 
-from depthlaw.auditing.faults import Fault, Remark, Told, distinct, few, listed
+from depthlaw.auditing.faults import Fault, Faults, Remark, distinct, few, listed
 from depthlaw.auditing.fixes import Code, Edit
 from depthlaw.auditing.models import Beside, Models
 from depthlaw.auditing.reading.look import Built, Weight, pattern_of
@@ -16,7 +16,7 @@ _START = 8
 """Entries of a matrix by which its copies are looked for."""
 
 
-def layers_not_run(models: Models) -> Told:
+def layers_not_run(models: Models) -> Faults:
     """Layers of which nothing that the module gives depends."""
     built = models.last.built
     skipped = _skipped(built)
@@ -42,7 +42,7 @@ def _skipped(built: Built) -> list[str]:
     return [name for name, block in blocks.items() if block and block[0] in stacks and block not in run]
 
 
-def number_of_layers(models: Models) -> Told:
+def number_of_layers(models: Models) -> Faults:
     """Another number of layers than the builder was asked for, of those that are run."""
     depths = models.depths
     if _skipped(models.last.built):
@@ -69,13 +69,13 @@ def number_of_layers(models: Models) -> Told:
     )
 
 
-def unread(models: Models) -> Told:
+def unread(models: Models) -> Faults:
     """What could not be read."""
     lines = (line for depth in models.depths for line in depth.built.unread if "no residual connection" not in line)
     yield from map(Remark, distinct(lines))
 
 
-def no_residual(models: Models) -> Told:
+def no_residual(models: Models) -> Faults:
     """Matrices on the stream itself, with no way round."""
     for side, names in models.serial.items():
         patterns: dict[str, list[str]] = {}
@@ -94,12 +94,12 @@ def no_residual(models: Models) -> Told:
         )
 
 
-def skips(models: Models) -> Told:
+def skips(models: Models) -> Faults:
     """Ways round several sublayers, and what is put beside the stream."""
     yield from map(Remark, (*models.last.built.long_skips, *models.last.built.joined))
 
 
-def conditions(models: Models) -> Told:
+def conditions(models: Models) -> Faults:
     """What is scaled, shifted or gated by something else than the stream."""
     built = models.last.built
     does = {
@@ -116,7 +116,7 @@ def conditions(models: Models) -> Told:
     yield Remark(f"branches are {words} by {listed(built.conditions)}{says}{size}")
 
 
-def mixtures(models: Models) -> Told:
+def mixtures(models: Models) -> Faults:
     """FFNs of experts, of which predictions know one."""
     built = models.last.built
     if built.has_experts:
@@ -129,7 +129,7 @@ def _between(least: float, most: float) -> str:
     return f"{least:.3g}" if most - least < 0.01 * most or not most else f"{least:.3g} to {most:.3g}"
 
 
-def not_trained(models: Models) -> Told:
+def not_trained(models: Models) -> Faults:
     """Matrices that are frozen."""
     weights = models.last.built.weights
     names, frozen = (distinct(w.name for w in own) for own in (weights, [w for w in weights if _is_frozen(w)]))
@@ -144,7 +144,7 @@ def _is_frozen(weight: Weight) -> bool:
     return not weight.parameter.requires_grad
 
 
-def copies(models: Models) -> Told:
+def copies(models: Models) -> Faults:
     """Layers that share their matrices, or start as copies of one another."""
     built = models.last.built
     for side in built.sides:

@@ -8,7 +8,7 @@ from itertools import product
 
 from depthlaw.auditing.checks.weights import summed_as_asked
 from depthlaw.auditing.expected import Pair
-from depthlaw.auditing.faults import PLACES, Amount, Fault, Remark, Told, distinct, layers_text
+from depthlaw.auditing.faults import PLACES, Amount, Fault, Faults, Remark, distinct, layers_text
 from depthlaw.auditing.fixes import NORM_CLASSES, Edit, norm_line
 from depthlaw.auditing.laws import NEAR, is_near
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, norms_ahead, norms_behind
@@ -32,17 +32,17 @@ PLACE_TEXTS = {
 }
 
 
-def norms_of_branches(beside: Beside) -> Told:
+def norms_of_branches(beside: Beside) -> Faults:
     """Norms within sublayers that are missing, or too many."""
     yield from _placed(beside, [place for place in PLACES if place != "post"])
 
 
-def norms_of_stream(beside: Beside) -> Told:
+def norms_of_stream(beside: Beside) -> Faults:
     """Norms behind sums that are missing, or too many."""
     yield from _placed(beside, ["post"])
 
 
-def _placed(beside: Beside, places: Sequence[str]) -> Told:
+def _placed(beside: Beside, places: Sequence[str]) -> Faults:
     missing: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
     extra: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
     total: dict[str, int] = {}
@@ -92,14 +92,14 @@ def _of_place(
     )
 
 
-def norms_of_queries(beside: Beside) -> Told:
+def norms_of_queries(beside: Beside) -> Faults:
     """Of norms of queries and keys a scheme says nothing."""
     has_more = ({"q", "k"} & pair.built.norms - pair.places for _, own in beside.pairs for pair in own)
     if not beside.is_absolute and any(has_more):
         yield Remark(f"queries and keys are normalised, of which {beside.name} says nothing")
 
 
-def final_norm(beside: Beside) -> Told:
+def final_norm(beside: Beside) -> Faults:
     """The norm behind the last sublayer."""
     for depth, asked in zip(beside.depths, beside.asked, strict=True):
         built, ends = depth.built, asked.ends_in_norm
@@ -120,7 +120,7 @@ def final_norm(beside: Beside) -> Told:
             return
 
 
-def unnormed_ends(models: Models) -> Told:
+def unnormed_ends(models: Models) -> Faults:
     """A stack whose branches alone are normalised, read without a norm: its stream is larger the deeper the model is,
     and so is what the head, or the decoder beside an encoder, makes of it. Of hidden states that a module gives nobody
     can tell who normalises them.
@@ -155,7 +155,7 @@ def _ended(built: Built, reader: str) -> Edit:
     )
 
 
-def kind_of_norms(beside: Beside) -> Told:
+def kind_of_norms(beside: Beside) -> Faults:
     """layernorm, rmsnorm or another."""
     kind, wanted = beside.last.built.norm_kind, beside.asked[-1].norm_kind
     if kind is not None and kind != wanted and any(pair.places for _, own in beside.pairs for pair in own):
@@ -172,7 +172,7 @@ def kind_of_norms(beside: Beside) -> Told:
 # ---------------------------------------------------------------- what they give
 
 
-def input_scales(beside: Beside) -> Told:
+def input_scales(beside: Beside) -> Faults:
     """The scale of what branches are given behind their norms: another than the claim's, by gains, by an epsilon or by
     a number."""
     if beside.asked[-1].norm_kind in NORM_FUNCTIONS:
@@ -219,7 +219,7 @@ def _gains_off(built: Built) -> list[str]:
     return [name for name, gain in gains.items() if abs(gain.mean().item() - 1) > SCALE and gain.any()]
 
 
-def norms_that_do_not_normalise(models: Models) -> Told:
+def norms_that_do_not_normalise(models: Models) -> Faults:
     """Norms whose epsilon is not small: of a claim, those on the stream; else those that leave more of the size of what
     they are given than they take out."""
     most = 0.5 if models.claimed is None else 2 * SCALE

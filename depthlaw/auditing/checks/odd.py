@@ -15,7 +15,7 @@ from statistics import median_high
 from typing import NamedTuple
 
 from depthlaw.auditing.checks.norms import PLACE_TEXTS, epsilon_fault
-from depthlaw.auditing.faults import Amount, Fault, Told, distinct
+from depthlaw.auditing.faults import Amount, Fault, Faults, distinct
 from depthlaw.auditing.fixes import CONSTANT, NORMAL, Assign, Code, Edit, Entry, norm_line, summed
 from depthlaw.auditing.laws import CLEAR, NEAR, SMALL, is_near, scatter
 from depthlaw.auditing.models import Models, rows_text
@@ -43,7 +43,7 @@ class Odd(NamedTuple):
     rest: Sequence[Sublayer]
 
 
-def odd_norms(models: Models) -> Told:
+def odd_norms(models: Models) -> Faults:
     """A layer whose norms stand at other places, or do not normalise."""
     for side, key, _ in _groups(models):
         for place in ("pre", "inner", "branch", "post"):
@@ -57,7 +57,7 @@ def odd_norms(models: Models) -> Told:
                 yield _odd_epsilon(models, odd)
 
 
-def odd_weights(models: Models) -> Told:
+def odd_weights(models: Models) -> Faults:
     """A layer whose stream or branch is multiplied by another number."""
     if models.last.built.long_skips:
         return  # an earlier value of the stream may come in where it is another
@@ -69,7 +69,7 @@ def odd_weights(models: Models) -> Told:
                 break
 
 
-def odd_stds(models: Models) -> Told:
+def odd_stds(models: Models) -> Faults:
     """A layer whose matrices of a role start at another scale."""
     for side, key, group in _groups(models):
         for role, own in group[0].roles.items():
@@ -126,15 +126,15 @@ def _odd_one(
         if len(own) <= len(group) or len(_apart([value(sub) for sub in own], share)) > 1:
             return []
     wanted = next(value(sub) for sub in group if sub is not odd)
-    told = []
+    odd_ones = []
     usual = Counter(sub.norms for sub in group).most_common(1)[0][0]
     for count, own in by_depth.items():
         middle = median_high(map(value, own)) if len(own) > 2 else wanted
         off = [sub for sub in own if not is_near(value(sub), middle, max(CLEAR, 2 * share))]
         if len(off) == 1 < len(own):
             rest = [sub for sub in own if sub is not off[0]]
-            told.append(Odd(count, off[0], sorted(rest, key=lambda sub: sub.norms != usual)))
-    return told
+            odd_ones.append(Odd(count, off[0], sorted(rest, key=lambda sub: sub.norms != usual)))
+    return odd_ones
 
 
 def _apart(values: Sequence[float], share: float) -> list[int]:

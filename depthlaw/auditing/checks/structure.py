@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from depthlaw.auditing.faults import Fault, Told
+from depthlaw.auditing.faults import Fault, Faults
 from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.models import Beside
 
 
-def kinds_of_sublayers(beside: Beside) -> Told:
+def kinds_of_sublayers(beside: Beside) -> Faults:
     """Sublayers of other kinds than the claim's: attention and FFN beside one another, or one of them alone."""
     built, asked = beside.last.built, beside.asked[-1]
     for side, wanted in zip(built.sides, (asked.encoder, asked.decoder), strict=False):

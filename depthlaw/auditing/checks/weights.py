@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from depthlaw.auditing.expected import Pair
-from depthlaw.auditing.faults import Amount, Fault, Remark, Told, distinct
+from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct
 from depthlaw.auditing.fixes import CONSTANT, Assign, Edit, Entry, summed
 from depthlaw.auditing.laws import NEAR, by_num_layers, is_near, layers_of, power_of, share_of_layers
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, names_of
@@ -13,7 +13,7 @@ from depthlaw.auditing.models import Beside, Depth, Models, by_depth, names_of
 Pairs = Sequence[tuple[Depth, Pair]]
 
 
-def residual_weights(beside: Beside) -> Told:
+def residual_weights(beside: Beside) -> Faults:
     """What multiplies the stream."""
     for side, own in beside.by_side:
         wrong = [(depth, pair) for depth, pair in own if not is_near(*_ratio_where_post(pair), NEAR)]
@@ -29,7 +29,7 @@ def residual_weights(beside: Beside) -> Told:
             )
 
 
-def branch_weights(beside: Beside) -> Told:
+def branch_weights(beside: Beside) -> Faults:
     """What multiplies branches, and whether that is trained."""
     for side, every in beside.by_side:
         own = [(depth, pair) for depth, pair in every if pair.built.trained != "gate"]  # of which a claim says nothing
@@ -74,7 +74,7 @@ def branch_weights(beside: Beside) -> Told:
             )
 
 
-def growing_branches(models: Models) -> Told:
+def growing_branches(models: Models) -> Faults:
     """Branches that a number multiplies which grows with the number of layers, on a stream that it does not: the more
     layers there are, the less is left of what each was given."""
     for side in models.last.built.sides:

@@ -32,7 +32,8 @@ class Stack:
     optimizer: str = options.OPTIMIZER
     sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
     scheme: str | None = option(
-        "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all. In predict several, with commas.",
+        "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all. `predict` takes several, with "
+        "commas.",
         metavar="NAME",
         read=options.scheme_names,
         complete=options.schemes,
@@ -107,7 +108,8 @@ class Transformer:
 
     attention: bool = option("Ask about a Transformer: attention and FFN in turn.", None, ATTENTION)
     arch: str | None = option(
-        "The kind: encoder, decoder (causal) or encoder-decoder. If left out, a decoder in advise, else an encoder.",
+        "The architecture: encoder, decoder (causal) or encoder-decoder. If left out, `advise` takes a decoder, and "
+        "the other commands an encoder.",
         None,
         ATTENTION,
         known=options.ARCHITECTURES,
@@ -119,7 +121,10 @@ class Transformer:
         "The number of layers of an encoder-decoder's decoder, one for each of --layers.", None, ATTENTION
     )
     num_heads: int | None = option(
-        "The attention heads. If left out, measure has 1, predict infinitely many.", None, ATTENTION, called="--heads"
+        "The number of attention heads. If left out, `measure` takes 1, and `predict` infinitely many.",
+        None,
+        ATTENTION,
+        called="--heads",
     )
     ffn_ratio: int | None = option("The FFN's width over d_model; 4 if left out.", None, ATTENTION)
     num_tokens: int | None = option(
@@ -133,7 +138,7 @@ class Transformer:
         "Let each token attend to itself and earlier ones only.", None, ATTENTION, called="--causal"
     )
     readout: str | None = option(
-        "What is read: a logit of the last token (if left out), or the sum of one of each",
+        "Which output is read: a logit of the last token (if left out), or the sum of a logit of each token",
         None,
         ATTENTION,
         known=options.READOUTS,
@@ -165,7 +170,10 @@ class Transformer:
     is_parallel: bool = option("Give attention and FFN the same input.", None, BLOCK, called="--parallel")
     logit_softcap: float | None = option("Cap the attention's logits: X tanh(logit / X).", None, BLOCK, **_POSITIVE)
     layer_scale: float | None = option(
-        "Put a trained vector on each branch, of entries X at first, instead of the weight.", None, BLOCK, **_POSITIVE
+        "Multiply each branch by a trained vector whose entries begin at X, instead of by a weight.",
+        None,
+        BLOCK,
+        **_POSITIVE,
     )
     init_std: float | None = option(
         "The standard deviation of every matrix, instead of Xavier's; gains multiply it.", None, BLOCK, **_POSITIVE
@@ -174,7 +182,9 @@ class Transformer:
         "The standard deviation of an input vector's entries; 1 if left out.", None, BLOCK, **_POSITIVE
     )
     embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
-    is_head_tied: bool = option("Let the head have the embedding's entries.", None, BLOCK, called="--tied-head")
+    is_head_tied: bool = option(
+        "Tie the head to the embedding: both have the same entries.", None, BLOCK, called="--tied-head"
+    )
     norm_eps: float | None = option(
         "The eps of the norms, such as 1e-5; 0 if left out, also for a recipe.", None, BLOCK, least=0, most=1e9
     )

@@ -385,8 +385,8 @@ ACTIVATION = option("The activation of the FFNs", "relu", known=ACTIVATIONS)
 NORM_KIND = option("The kind of norm", "layernorm", known=NORM_KINDS)
 DEVICE = option("Where it is computed: auto (a GPU where there is one), cpu or cuda.", "auto", MORE, known=DEVICES)
 SCHEDULER = option(
-    "Compute it on the workers of a Dask cluster, whose scheduler is at tcp://HOST:PORT. This process alone keeps what "
-    "they find.",
+    "Compute on the workers of the Dask cluster whose scheduler is at tcp://HOST:PORT. Only this process writes the "
+    "results.",
     None,
     MORE,
     metavar="ADDRESS",

@@ -28,7 +28,7 @@ from depthlaw.paper_checks.claims.claim import (
     Route,
     Verdict,
     claim,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.papers.deepnet import models
@@ -547,7 +547,7 @@ _TOP_PART = Part(
         text="at most twice it (sqrt(2) at infinite width): of the order of the top one's, as the sum over sublayers "
         "needs; the gradient that arrives does not grow downwards with ReLU",
     ),
-    condition=told(
+    condition=sentence(
         "sublayers of one kind (FFN with FFN) in a wide network of ReLU; or O() for <=. In the scalar model it fails, "
         "too: a cross-attention's, whose memory has grown to ((1 + r)/sqrt(1 + r^2))^(2N), is {ratio:.1f} times the "
         "last one's at N = M = {num_layers}",

@@ -21,7 +21,18 @@ import mpmath
 from sympy import Expr, Rational, S, Sum, exp, expand_log, factor, lambdify, limit, log, simplify, sqrt, together
 
 from depthlaw.paper_checks.claims.broken import broken
-from depthlaw.paper_checks.claims.claim import Amendment, Cell, Claim, Finding, Kind, Mutant, Part, Route, Verdict, told
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Cell,
+    Claim,
+    Finding,
+    Kind,
+    Mutant,
+    Part,
+    Route,
+    Verdict,
+    sentence,
+)
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers.deepnet import models, runs
 from depthlaw.paper_checks.routes import algebra, second_meanfield
@@ -359,7 +370,7 @@ _WIDE_PARTS = (
             statement=_GELU_SCALED,
             text="the bound holds with DeepNorm's alpha and beta, and with those of the other scaled schemes",
         ),
-        condition=told(
+        condition=sentence(
             "w^2 E phi'^2 <= E phi^2 at the preactivation's scale w, as ReLU has with equality (gelu at w = 1: "
             "{slope:.3f} and {second:.3f}, so the squared gradient grows by {kappa:.4f} a sublayer, and passes the "
             "bound at sublayer {first} from the top); or L v^2 (w^2 E phi'^2 - E phi^2)/alpha^2 bounded and small, as "
@@ -536,7 +547,7 @@ _DN_09 = Claim(
             expected=Verdict.REFUTED,
             instead=(
                 exp(L * log(KAPPA_POST)),
-                told(
+                sentence(
                     "Theta(kappa^L): at gain 1 E phi'^2 > E phi^2, so each sublayer multiplies the gradient by "
                     "kappa = (1 + E phi'^2)/(1 + E phi^2) = {kappa:.4f}",
                     kappa=KAPPA_POST,

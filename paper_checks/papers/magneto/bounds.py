@@ -20,7 +20,7 @@ from depthlaw.paper_checks.claims.claim import (
     Verdict,
     claim,
     number,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers import cited
@@ -108,7 +108,7 @@ def _sub_ln(gains: str, activation: str, norm: str, network: str = "", *, is_mea
     condition: str | Sentence = KAPPA + "; and then as with ReLU and RMSNorm"
     if is_equal:
         text = f"{KAPPA}; at gains 1 {network} exceeds (12) from {{first}} sublayers on"
-        condition = told(text, first=number(name, "num_sublayers"))
+        condition = sentence(text, first=number(name, "num_sublayers"))
     statement = _SUB.with_(is_equal=is_equal, activation=activation, norm_kind=norm.lower())
     return inequality(name, statement, expected=Verdict.REFUTED, condition=condition, is_measured=is_measured)
 
@@ -145,7 +145,7 @@ _S2_08 = Claim(
         _gelu_order(
             "equal gains 1, gelu, where (10) is O(log L)",
             Growth(scheme="pre-ln", activation="gelu", order=log(L), is_upper=True),
-            told(
+            sentence(
                 EQUAL_MOMENTS + "; GELU at gain 1 up to {most:,} sublayers (beyond them (10) itself is exceeded)",
                 most=lambda: _first_beyond("pre-ln", theorems.PRE_UNIFORM["bracket"]) - 1,
             ),
@@ -255,7 +255,7 @@ _S2_11 = Claim(
             expected=Verdict.REFUTED,
             instead=(
                 exp(L * log(KAPPA_POST)),
-                told(
+                sentence(
                     "Theta(kappa^L), kappa = (1 + E phi'^2)/(1 + E phi^2) = {kappa:.4f}: at gain 1 GELU has "
                     "E phi'^2 > E phi^2, so that every sublayer multiplies the gradient; from {first} sublayers on the "
                     "update exceeds eta d times the sum itself",

@@ -29,7 +29,7 @@ from depthlaw.paper_checks.claims.claim import (
     Route,
     Sentence,
     Verdict,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.papers.magneto.theorems import PRE_BOUND, PRE_FACTORISED, SUB_BOUND, SUB_FACTORISED
@@ -454,7 +454,7 @@ S2_17 = Claim(
             _GELU,
             "other sublayers of large w_i/v_i, as with relu, which GELU becomes at a large w",
             _GELU.with_(word="larger"),
-            told(
+            sentence(
                 "larger, whichever sublayer explodes, at the other gains 1, N = 1, 2, 3 and 6: {of_sub} against "
                 "{of_pre} for l = 1 to 4 of L = 4",
                 of_sub=lambda: _where_each_explodes("sub-ln"),

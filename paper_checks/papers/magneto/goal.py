@@ -21,7 +21,7 @@ from depthlaw.paper_checks.claims.claim import (
     Sentence,
     Verdict,
     number,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers.magneto.initialization import through_sublayer
@@ -101,7 +101,7 @@ REAL_MODEL = part_of_real(
     condition=KAPPA,
     instead=Amendment(
         statement=replace(FLAT_REAL, order=L ** Rational(1, 4) / log(L)),
-        text=told(
+        text=sentence(
             "between log L and L^(1/4), over log L: up to N = 1,000 the update times log L rises with the power "
             "{power:.1f} of L, as the model of one token has it, 1/(2(pi - 1)) = {model:.3f}",
             power=number("in a real Transformer, softmax", "power of L of its rises"),

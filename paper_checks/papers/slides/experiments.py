@@ -24,7 +24,7 @@ from depthlaw.paper_checks.claims.claim import (
     Verdict,
     claim,
     number,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Statement, Values
 from depthlaw.paper_checks.papers.magneto import experiments
@@ -305,7 +305,7 @@ _S3_43 = Claim(
             "S3-43",
             "GPT, every block's average, against all baselines",
             _AVERAGE_COLUMNS,
-            condition=told(
+            condition=sentence(
                 "four-shot at 48 layers left out; or Pre-LN as the only baseline; or the mean over the six blocks "
                 "({means})",
                 means=_means_of_blocks,

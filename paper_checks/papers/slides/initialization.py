@@ -22,7 +22,7 @@ from depthlaw.paper_checks.claims.claim import (
     Verdict,
     claim,
     number,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Growth, Sublayer, Values
 from depthlaw.paper_checks.papers.magneto import explosion, goal, initialization, theorems
@@ -406,7 +406,7 @@ _REAL_NORMS = goal.part_of_real(
     "in a real Transformer: the gains of the norms, which a default model trains, too (relu, LayerNorm)",
     replace(goal.FLAT_REAL, role="norm_gain"),
     expected=Verdict.REFUTED,
-    condition=told(
+    condition=sentence(
         "they are frozen, or their learning rate falls with depth as L^(-1/3): their power of L is {all:.2f} over all "
         "depths, {deep:.2f} over the deeper half",
         all=number("in a real Transformer: the gains of the norms", "power of L"),

@@ -25,7 +25,7 @@ from depthlaw.paper_checks.claims.claim import (
     Verdict,
     claim,
     number,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.papers.deepnet.abstract import WMT17
@@ -190,7 +190,7 @@ def _approximate(name: str, word: str) -> Part:
         ),
         hedge=Amendment(
             statement=_homogeneous(name, bound),
-            text=told(
+            text=sentence(
                 f"exact for every lambda only where phi is linear on either side of 0 (relu, leaky relu). For {word} "
                 "|phi(lambda x) - lambda phi(x)| <= {sup:.5g} max(1, lambda), {sup:.5g} being sup |phi - relu|, no "
                 "smaller constant will do; good where |x| and lambda |x| are large (relu) or both small (phi = x/2); "

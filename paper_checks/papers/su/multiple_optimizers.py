@@ -25,7 +25,7 @@ from depthlaw.paper_checks.claims.claim import (
     Route,
     Verdict,
     claim,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers.su.increment_explosion import loss_change_checks
@@ -168,7 +168,7 @@ _S1_30 = Claim(
             mutants=(Mutant(name="SGD's", statement=_STEADY.with_(entry=-eta * g)), *broken(_STEADY, "entry")),
             hedge=Amendment(
                 statement=_STEADY,
-                text=told(
+                text=sentence(
                     "exact at the first step (eps 0), and at every step while an entry's gradient stays the same; "
                     "while all its gradients so far are of one sign and lie within 1 - r to 1 + r of one number, up to "
                     "a factor (1 + r)/(1 - r), for m_hat and sqrt(v_hat) are both averages of them. A gradient that "

@@ -29,7 +29,7 @@ from depthlaw.paper_checks.claims.claim import (
     Verdict,
     claim,
     number,
-    told,
+    sentence,
 )
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.papers.su.sublayers import (
@@ -327,7 +327,7 @@ _SCALED = Values.of(
 _UNSCALED = _SCALED.with_(logits=UNSCALED)
 _MATRICES = _UNSCALED.with_(measure=MATRICES, regime=WIDE)
 _FLAT_LAW = _ratio_law(_d / _T)
-_SMALL_WHERE = told(
+_SMALL_WHERE = sentence(
     "tokens nearly parallel; or gains of v and out that vanish while q and k stay at 1; or logits of small variance "
     "s^2 and T s^2 << d, for the ratio of squares is (n (s^2 + s^4) + s^2)/(n + s^2), n = d e^(s^2)/T, of many tokens: "
     "measured averages agree with it from T = 256 at s^2 = 1/4 and 1/2 (d up to 4T), from T = 1024 at s^2 = 1 (d up to "

@@ -16,7 +16,7 @@ from dataclasses import replace
 import mpmath
 from sympy import Expr, Rational, S, exp, lambdify, log, pi, sqrt
 
-from depthlaw.paper_checks.claims.claim import Part, Route, Sentence, Verdict, told
+from depthlaw.paper_checks.claims.claim import Part, Route, Sentence, Verdict, sentence
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import GROWTH, Answers, check, growth_part
@@ -85,7 +85,7 @@ GAMMA_GELU = (
 )
 GAMMA_GELU_RMS = (
     exp(sqrt(2) * sqrt(log(L)) / (4 * pi)) / sqrt(log(L)),
-    told(
+    sentence(
         "Theta(exp(sqrt(2 log L)/(4 pi)) / sqrt(log L)), slower than any power: {updates} at L = 10^2, 10^4, 10^6",
         updates=lambda: ", ".join(
             f"{math.exp(second_meanfield.log_update('sub-ln-gamma', length, 'gelu', 'rmsnorm')):.2f}"

@@ -55,7 +55,7 @@ def _arms(scheme: str, num_layers: int, scale: str) -> dict[float, Arm]:
 
 
 @dataclass(frozen=True)
-class Found:
+class BestRates:
     """Of a scheme, by depth a number of each seed. bests: log2 of the best rate, None beyond the grid. losses: the
     least held-out loss. updates: at initialisation. curves: held-out losses by rate, None of a run that diverged.
     """
@@ -68,7 +68,7 @@ class Found:
     curves: dict[int, dict[float, list[float | None]]]
 
     @classmethod
-    def of(cls, scheme: str, book: Book, scale: str = SMALL.name) -> Found:
+    def of(cls, scheme: str, book: Book, scale: str = SMALL.name) -> BestRates:
         seeds, arms = seeds_of(scheme, book, scale), {n: _arms(scheme, n, scale) for n in LAYERS}
         runs = {n: [{rate: book[arm.at(seed)] for rate, arm in arms[n].items()} for seed in seeds] for n in LAYERS}
         held_out = {n: [{rate: r.held_out for rate, r in of_seed.items()} for of_seed in runs[n]] for n in LAYERS}
@@ -187,7 +187,7 @@ class Transfer:
     num_diverged: int
 
 
-def transfer(scheme: str, founds: Mapping[str, Found], num_layers: int, guess: float) -> Transfer:
+def transfer(scheme: str, founds: Mapping[str, BestRates], num_layers: int, guess: float) -> Transfer:
     """founds: those that are compared, by scheme. guess: the loss that is had without the input."""
     found, num = founds[scheme], min(len(one.seeds) for one in founds.values())
     as_is, scaled, num_diverged = [], list[float | None](), 0
@@ -262,7 +262,7 @@ def judged(scheme: str, found: Estimate | None) -> bool | None:
 
 def factors(book: Book, scale: str = SMALL.name) -> list[float | None]:
     """b of each seed that every scheme with a growing update has; None where a best rate is beyond the grid."""
-    founds = [Found.of(scheme, book, scale) for scheme in growing()]
+    founds = [BestRates.of(scheme, book, scale) for scheme in growing()]
     common = sorted(set.intersection(*(set(found.seeds) for found in founds)))
     values: list[float | None] = []
     for seed in common:
@@ -301,7 +301,7 @@ class FollowsUpdate(Answered):
         return f"the update of {self.scheme} grows, and its best rate falls by as much (slope {wanted})"
 
     def answers(self, book: Book) -> Answers:
-        found = Found.of(self.scheme, book, self.scale)
+        found = BestRates.of(self.scheme, book, self.scale)
         if not found.seeds:
             raise LookupError(f"the record has no seed of {self.scheme}")
         return Answers(

@@ -14,7 +14,7 @@ from depthlaw.network.measuring import Extras, Kept, measure
 from depthlaw.network.network import Network
 from depthlaw.sims import measure as sims_measure
 from depthlaw.sims.records import record
-from depthlaw.sims.records.record import Divergence, Found
+from depthlaw.sims.records.record import Divergence, Measurement
 from depthlaw.theory.schemes import custom_scheme, scheme
 
 NONE = Kept(None)
@@ -103,7 +103,7 @@ def test_learning_rates_are_the_optimizers_own(path: Path, asked: list[Any]) -> 
     assert found["lamb"].values["update"] == pytest.approx(alone.values["update"], rel=1e-6)
 
 
-def _all(found: Found) -> list[float]:
+def _all(found: Measurement) -> list[float]:
     values = found.values["update"]
     assert None not in values
     return [value for value in values if value is not None]
@@ -142,12 +142,12 @@ def test_rounding_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["by_role"]["v"]["measured"] > 0
 
 
-def found(**values: Sequence[float | None]) -> Found:
+def found(**values: Sequence[float | None]) -> Measurement:
     named = {name.replace("__", "/"): tuple(numbers) for name, numbers in values.items()}
     num = len(next(iter(named.values())))
     place = Divergence(side="encoder", index=2, in_pass="forward")
     bad = {seed: place for seed in range(num) if any(numbers[seed] is None for numbers in named.values())}
-    return Found(tuple(range(num)), named, bad, {})
+    return Measurement(tuple(range(num)), named, bad, {})
 
 
 def test_a_row_whose_seeds_diverged_in_part_has_no_mean() -> None:
