@@ -153,13 +153,12 @@ def moved(run: Run) -> dict[int, float]:
     return {look.step: change for look in run.looks if (change := change_of(look, ROLE)) is not None}
 
 
-figure, axes = plt.subplots()
+_, axes = plt.subplots()
 for name, run in runs.items():
     looks = [(step + 1, change) for step, change in moved(run).items()]
     axes.plot(*zip(*looks, strict=True), "o-", markersize=3, label=name)
 axes.set(xscale="log", yscale="log", xlabel="step", ylabel=f"what a step of {ROLE} changes in the logits")
 name_curves(axes)
-figure.get_layout_engine().set(rect=(0, 0, 0.86, 1))
 plt.show()
 
 # %% [markdown]
