@@ -102,7 +102,7 @@ _ARROW = 11
 _LEAST_COLUMN = 328
 """Of a page, in pixels: wider panels shrink to it before they go one below the other."""
 _FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
-_RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 # ---------------------------------------------------------------- what is drawn
@@ -302,8 +302,8 @@ def tick_label(value: float) -> str:
 
 
 def raised(text: str) -> str:
-    """N^0.49 with its exponent above the line, as no picture has MathML."""
-    return re.sub(r"\^(-?[\d.]*\d)", lambda match: match[1].translate(_RAISED), text)
+    """N^2 with its exponent above the line, as no picture has MathML. N^0.49 stays: a raised point is not seen."""
+    return re.sub(r"\^(-?\d+)(?![\d.])", lambda match: match[1].translate(_RAISED), text)
 
 
 def _upright(drawing: Drawing) -> list[_Scale]:

@@ -107,33 +107,40 @@ def _guides(drawn: Sequence[Place], letter: str) -> list[Curve]:
 
 
 def _of_roles(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve], str, str]:
-    """Each role's update over that at its first depth that is not 0: bold where its share of the matrices' update is
-    large at the deepest, grey where it is negligible."""
+    """Each role's update over that at its first depth that is not 0, of roles that have a share of the matrices' update
+    that matters at the deepest; bold where it is large. Both exponents, where it is predicted and measured."""
     width = shown.width or USUAL_WIDTH
     powers = exponents(shown.rows)
-    still, curves = [], []
+    still, small, curves = [], [], []
     for role in ("update", *shown.role_units):
         line, points = _growth(by_depth, role)
+        share = 1.0 if role == "update" else _share(shown, by_depth[-1][1], role, width)
         if not line and not points:
             still.append(role)
             continue
-        share = 1.0 if role == "update" else _share(shown, by_depth[-1][1], role, width)
-        slope = powers.get(role) if line else _slope(points)
-        power = "" if slope is None or len({*line, *points}) < 2 else f" {letter}^{slope:z.2f}"
-        colour = _PAIRS.get(role, "--c2") if share >= MATTERS else "--muted"
+        if share < MATTERS:
+            small.append(role)
+            continue
+        slopes = {"measured": _slope(points) if points else None, "predicted": powers.get(role) if line else None}
+        known = {how: slope for how, slope in slopes.items() if slope is not None and len({*line, *points}) > 1}
+        said = [
+            f"{how} {letter}^{slope:z.2f}" if len(known) > 1 else f"{letter}^{slope:z.2f}"
+            for how, slope in known.items()
+        ]
         curves.append(
             Curve(
-                label=raised(f"{'all matrices' if role == 'update' else role}{power}"),
+                label=raised(f"{'all matrices' if role == 'update' else role} {', '.join(said)}".strip()),
                 line=line,
                 points=points,
-                colour="--ink" if role == "update" else colour,
+                colour="--ink" if role == "update" else _PAIRS.get(role, "--c2"),
                 line_style="dashed" if role in ("k", "out", "fc2", "norm_bias") else "solid",
-                width=2.6 if share >= LARGE else 1.6 if share >= MATTERS else 0.8,
+                width=2.6 if share >= LARGE else 1.6,
             )
         )
-    said = f"bold: at least {LARGE:.0%} of the matrices' update at d = {width:,}; grey: less than {MATTERS:.0%}"
-    said += f"; 0 at every depth: {', '.join(still)}" if still else ""
-    return curves, "update over its own at the first depth", said.replace("%", " %")
+    said = [f"bold: at least {LARGE:.0%} of the matrices' update at d = {width:,}".replace("%", " %")]
+    said += [f"not drawn, less than {100 * MATTERS:.0f} % of it: {', '.join(small)}"] * bool(small)
+    said += [f"0 at every depth: {', '.join(still)}"] * bool(still)
+    return curves, "update over its own at the first depth", "; ".join(said)
 
 
 def _growth(by_depth: ByDepth, role: str) -> tuple[list[Place], list[Point]]:

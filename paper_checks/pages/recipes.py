@@ -317,9 +317,9 @@ def picture() -> Drawing:
 
 def _curve(name: str, optimizer: str, colour: str) -> Curve:
     updates, goes = recipe_law(name, optimizer).updates, going(name, optimizer)
-    power = "no power" if goes.bends else "flat" if abs(goes.end) < FLAT else f"N^{goes.end:.2f}"
+    power = "no power law" if goes.bends else "flat" if abs(goes.end) < FLAT else f"N^{goes.end:.2f}"
     line = [(float(n), value / updates[FIRST]) for n, value in updates.items()]
-    return Curve(label=f"{SHOWN[name]}, {raised(power)}", line=line, colour=colour, has_dots=True)
+    return Curve(label=f"{SHOWN[name]}, {raised(power)}", line=line, colour=colour)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from depthlaw.paper_checks.pages.training_runs import (
     records,
     trial_of,
 )
+from depthlaw.paper_checks.pages.transfer import transfer
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.training.arms import ANSWERS, half_learnt, in_octaves
 from depthlaw.paper_checks.routes.training.questions import SMALLER, questions
@@ -79,7 +80,7 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, best, later = (records[name] for name in NAMES)
+    rates, warm, deep, best, later, moved = (records[name] for name in NAMES)
     sections = (
         summary(records),
         head(records),
@@ -88,6 +89,7 @@ def page(records: Records) -> str:
         thousand_layers(deep, images("training-thousand", "training-updates")),
         best_rates(best, records[BEST_WIDE], opening(best), images("training-best-losses", "training-best-rates")),
         after_start_page.after_start(later, opening(later), images("training-after-start")),
+        transfer(moved, opening(moved)),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -137,7 +139,7 @@ def _head_row(name: str, record: Record) -> dict[str, Any]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best, later = (records[name] for name in NAMES)
+    rates, warm, deep, best, later, _ = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}

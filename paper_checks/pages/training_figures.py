@@ -71,8 +71,8 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
 
 def drawings(records: Records) -> dict[str, Drawing]:
     """By file name. That of after-start only where its record is given: a notebook shows the others."""
-    rates, warm, deep, best = (records[name] for name in NAMES[:-1])
-    later = records.get(NAMES[-1])
+    rates, warm, deep, best = (records[name] for name in NAMES[:4])
+    later = records.get(NAMES[4])
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),

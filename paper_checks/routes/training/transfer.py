@@ -64,10 +64,6 @@ class Transfer:
         }
         return cls(model, seeds, losses)
 
-    @property
-    def deepest(self) -> int:
-        return max(self.losses)
-
     @cached_property
     def tuned(self) -> list[float]:
         """The rate that is tuned at few layers, for each seed by the others."""
@@ -125,9 +121,9 @@ def transfers(book: Book, scale: str = SMALL.name) -> dict[str, Transfer]:
     return {model: one for model, one in several.items() if len(one.seeds) >= LEAST_SEEDS}
 
 
-def pays(transfer: Transfer) -> bool | None:
-    """Whether the first answer of ``advise`` gains at the largest depth; None where the seeds do not tell."""
-    gain = transfer.gain(ADVISED, transfer.deepest)
+def pays(transfer: Transfer, num_layers: int) -> bool | None:
+    """Whether the first answer of ``advise`` gains at a depth; None where the seeds do not tell."""
+    gain = transfer.gain(ADVISED, num_layers)
     assert gain.low is not None and gain.high is not None
     return True if gain.low > 0 else False if gain.high < 0 else None
 
