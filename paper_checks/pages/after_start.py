@@ -49,7 +49,7 @@ def in_short(record: Record) -> str:
         "after_start_in_short",
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
-        growing=[{"name": _name(course), "steps": _steps(course)} for course in several if course.grows],
+        growing=[[_name(course), _steps(course)] for course in several if course.grows],
         seeds=min(len(course.seeds) for course in several),
         best=best,
         has_law=lives is not None and lives.has_the_law(),

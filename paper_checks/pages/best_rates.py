@@ -52,33 +52,45 @@ def best_rates(record: Record, wide: Record, opening: str, images: str) -> str:
 
 
 def best_in_short(record: Record, wide: Record) -> str:
-    """The result in a paragraph. Empty where the record has no seed of every scheme."""
+    """The result in a table and a few sentences. Empty where the record has no seed of every scheme."""
     founds, of_wide = (founds_of(one) for one in (record, wide))
     if len(founds) < len(SCHEMES):
         return ""
+    has_wide = len(of_wide) == len(SCHEMES)
+    ordered = sorted(founds, key=lambda found: is_flat(found.scheme))
+    heads = ["network", "predicted", "found", "as predicted", "loss"]
+    wider = [f"found, {WIDE.d_model} wide", f"loss, {WIDE.d_model} wide"] * has_wide
+    by_scheme = {one.scheme: [in_words(one.measured), in_words(one.loss_change)] for one in of_wide if has_wide}
     return section(
         "training",
         "best_in_short",
         in_words=in_words,
-        predicted=predicted,
-        answers={found.scheme: answer(FOLLOWS[found.scheme], record) for found in founds},
-        flat=[found for found in founds if is_flat(found.scheme)],
-        growing=[found for found in founds if not is_flat(found.scheme)],
+        heads=[*heads, *wider],
+        rows=[[*_in_short(found, record), *by_scheme.get(found.scheme, [])] for found in ordered],
+        num_beyond=sum(found.measured is None for found in (*founds, *(of_wide if has_wide else ()))),
         num_seeds=min(len(found.seeds) for found in founds),
         layers=LAYERS,
         trial=record.experiment.arms[0].trial,
         factor=factor(record.book),
         nearer=answer(NEARER, record),
-        wide=_wide_in_short(wide, of_wide) if len(of_wide) == len(SCHEMES) else None,
+        wide=_wide_in_short(wide, of_wide) if has_wide else None,
         planned=record.experiment.plan(record.book).num_seeds,
         **_excess(founds),
     ).strip()
 
 
+def _in_short(found: BestRates, record: Record) -> list[str]:
+    """A row: the slope predicted and found, whether they agree or how many seeds would say so, and the loss."""
+    said = answer(FOLLOWS[found.scheme], record) or ""
+    more = f" ({found.seeds_to_decide} seeds would decide)" if said == "open" and found.seeds_to_decide else ""
+    slopes = [f"{predicted(found.scheme):.2f}", in_words(found.measured)]
+    return [found.name, *slopes, said + more, in_words(found.loss_change)]
+
+
 def _wide_in_short(wide: Record, founds: Sequence[BestRates]) -> dict[str, Any]:
     """The same of the second width."""
     seeds = min(len(found.seeds) for found in founds)
-    return {"d_model": WIDE.d_model, "num_seeds": seeds, "factor": factor(wide.book, wide.scale), "founds": founds}
+    return {"d_model": WIDE.d_model, "num_seeds": seeds, "factor": factor(wide.book, wide.scale)}
 
 
 def losses_in_words(record: Record) -> str:

@@ -161,9 +161,9 @@ def _saves(record: Record) -> dict[str, Any] | None:
     for layers in reversed(DEPTHS):
         without, with_it = (record.runs[name] for name in (plain("post-ln", layers), warmed(layers)))
         if without.seeds and with_it.seeds:
-            parts.append({"layers": layers, "without": _trained(without), "with_it": _trained(with_it)})
+            parts.append([f"{layers}L-{layers}L", _trained(without), _trained(with_it)])
     others = _by_share((scheme, record.runs[plain(scheme)]) for scheme in ALIKE if scheme != "post-ln")
-    return {"parts": parts, "others": others, "layers": DEEP} if parts else None
+    return {"rows": parts, "others": others, "layers": DEEP} if parts else None
 
 
 def _by_share(of_schemes: Iterable[tuple[str, Runs]]) -> str:

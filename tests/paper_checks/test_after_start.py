@@ -113,7 +113,7 @@ def test_the_section_says_what_is_missing() -> None:
     whole = Record.of("after-start", made(lambda trial, step: trial.num_layers ** (1 / (1 + step))))
     assert not whole.missing()
     said = page.in_short(whole)
-    assert "has halved after 1 [1, 1] steps in pre-ln, adamw at 2^-9; 1 [1, 1] steps in gpt2" in said
+    assert "| pre-ln, adamw at 2^-9 | 1 [1, 1] |" in said and "| gpt2, adamw at 2^-9 | 1 [1, 1] |" in said
     assert "around" in said and "holds in" in said
     assert "short runs of five kinds of decoder" in page.in_readme(whole)
     assert f"{STEPS[ADAMW]} steps of AdamW" in page.after_start(whole, "", "")

@@ -89,8 +89,8 @@ def test_whether_the_update_predicts_the_rate() -> None:
         assert max(ranks[0].value, ranks[1].mean) < -0.9
         assert training.correlation(cases[:1]) is None
     assert not any(pair.agrees is False for pair in training.judged_pairs(along.book, "trains"))
-    assert "mean a larger stable rate? Open: of 63 pairs" in summary_with()
-    assert "mean a larger stable rate? No: of 63 pairs" in summary_with(rates=against)
+    assert "mean a larger stable rate?\n\nOpen: of 63 pairs" in summary_with()
+    assert "mean a larger stable rate?\n\nNo: of 63 pairs" in summary_with(rates=against)
     rows = stable_rates(against, "").partition("| smaller update (U)")[2].partition("\n\n")[0].splitlines()[2:]
     assert rows[0].split(" | ")[1:3] == ["su-adam (1.01)", "normformer (40.4)"]
 

@@ -32,8 +32,12 @@ def rows_of(name: str) -> tuple[Row, ...]:
     return tuple(read(training_record(name)))
 
 
+RUN = [name for name in NAMES if name != "transfer"]
+"""The experiments that have a record."""
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "warmup" else ()) for name in NAMES]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "warmup" else ()) for name in RUN]
 )
 def test_the_runs_are_of_these_networks(name: str) -> None:
     """Their weights and gains are those that this checkout makes, whatever the seed and the learning rate are."""
@@ -42,7 +46,7 @@ def test_the_runs_are_of_these_networks(name: str) -> None:
         assert numbers(replace(Trial.of(row.config), seed=0, learning_rate=1.0)) == row.config["numbers"], row.config
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RUN)
 def test_every_arm_has_its_seeds(name: str) -> None:
     found, book = experiment(name), recorded(name)
     assert found.seeds(book) == tuple(range(len(found.seeds(book))))
