@@ -31,8 +31,7 @@ from torch.nn import functional
 import depthlaw as dl
 from depthlaw.paper_checks.pages.prose import name_curves, pick, say, style, table
 from depthlaw.sims.training.data import DataConfig, load
-from depthlaw.watching.compare import change_of, compare
-from depthlaw.watching.record import Run
+from depthlaw.watching import compare, record
 
 style()
 torch.set_num_threads(1)
@@ -40,8 +39,8 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## 1. A model of your own
 #
-# A GPT as people write it, with GPT-2's initialisation: matrices of standard deviation 0.02, those that end a branch
-# smaller by one over the root of the number of sublayers. depthlaw has never seen it; it reads the roles of its
+# A GPT as people write it, with GPT-2's initialisation: all matrices alike, but those that end a branch smaller by one
+# over the root of the number of sublayers. depthlaw has never seen it; it reads the roles of its
 # parameters from what flows through them.
 
 # %%
@@ -107,8 +106,9 @@ say(
 # %% [markdown]
 # ## 3. Three runs, each watched
 #
-# `dl.watch` is the one line, and `watch.step()` stands behind `optimizer.step()`. Looks are taken at the steps 0, 1, 2,
-# 4, 8 and so on. `apply` makes a fresh model what the advice says, and gives the groups of its parameters.
+# `dl.watch` is the one line, and `watch.step()` stands behind `optimizer.step()`. Looks are taken at the first steps,
+# then at steps further and further apart. `apply` makes a fresh model what the advice says, and gives the groups of its
+# parameters.
 
 # %%
 data = load(DataConfig(num_tokens=TOKENS))
@@ -141,16 +141,16 @@ names = {
     f"{MANY} with the advice": (MANY, True),
 }
 losses = {name: trained(layers, name, has_advice) for name, (layers, has_advice) in names.items()}
-runs = {name: Run.read(folder / name) for name in names}
+runs = {name: record.Run.read(folder / name) for name in names}
 
 # %% [markdown]
 # ## 4. What the steps moved
 
 
 # %%
-def moved(run: Run) -> dict[int, float]:
+def moved(run: record.Run) -> dict[int, float]:
     """By step, what it changed in the logits by ROLE alone."""
-    return {look.step: change for look in run.looks if (change := change_of(look, ROLE)) is not None}
+    return {look.step: change for look in run.looks if (change := compare.change_of(look, ROLE)) is not None}
 
 
 _, axes = plt.subplots()
@@ -167,13 +167,13 @@ plt.show()
 
 # %%
 first, plain, advised = runs.values()
-say("\n".join(f"- {line}" for line in compare(first, plain).verdict))
+say("\n".join(f"- {line}" for line in compare.compare(first, plain).verdict))
 
 # %% [markdown]
 # And with the advice:
 
 # %%
-say("\n".join(f"- {line}" for line in compare(first, advised).verdict))
+say("\n".join(f"- {line}" for line in compare.compare(first, advised).verdict))
 
 # %%
 table(

@@ -127,9 +127,10 @@ def test_a_plan_needs_no_store_and_makes_none(name: str, scale: str, tmp_path: P
     text, found = told(*arguments, COLUMNS="80"), document(*arguments)
     assert not list(tmp_path.iterdir())
     assert list(found) == ["schema_version", "experiment", "question", "plan", "arms", "groups", "runs"]
-    assert found["arms"] == [arm.name for arm in experiment(name).arms] and all(arm in text for arm in found["arms"])
+    plan = experiment(name, scale)
+    assert found["arms"] == [arm.name for arm in plan.arms] and all(arm in text for arm in found["arms"])
     assert found["plan"] in text and found["question"] in text
-    assert ("is not done yet" in found["plan"]) == bool(experiment(name).pilot)
+    assert ("is not done yet" in found["plan"]) == bool(plan.pilot)
 
 
 def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:

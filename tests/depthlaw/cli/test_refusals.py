@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ REFUSED = {
     "verify DN7": "did you mean DN-07",
     "verify --source magnetto": "did you mean magneto",
     "train --scheme postln --layers 1 --learning-rate 1e-3": "did you mean post-ln",
-    "experiment nonesuch": "(allowed: stable-rates, warmup, thousand-layers, best-rates, after-start)",
+    "experiment nonesuch": "(allowed: stable-rates, warmup, thousand-layers, best-rates, after-start, transfer)",
     "predict --scheme pre-ln --optimizer sgd --sublayers 4 --after-steps 3": "--after-steps needs --attention",
     "predict --recipe gpt2 --optimizer adamw --layers 2 --after-steps 3": "--after-steps needs --learning-rate and",
     "predict --recipe gpt2 --optimizer adamw --layers 2 --learning-rate 1": "belong to --after-steps",
@@ -154,6 +155,16 @@ REFUSED = {
 }
 
 
+READERS = (
+    "depthlaw.advice.rule_roles",
+    "depthlaw.paper_checks.pages.measured",
+    "depthlaw.paper_checks.pages.transformers",
+    "depthlaw.paper_checks.papers.registry",
+    "depthlaw.paper_checks.report.figures",
+)
+"""What takes the folder of records when it is imported: imported first, it has the real one, for later tests too."""
+
+
 def never(*_: object, **__: object) -> None:
     raise AssertionError("work was begun")
 
@@ -166,7 +177,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GARBAGE", "DIARY.png"):
         (folder / name).write_text("garbage\n", encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("depthlaw.advice.records.TRAINING_RECORDS", tmp_path)  # first: its import has the real one
+    for module in READERS:
+        import_module(module)
+    monkeypatch.setattr("depthlaw.advice.records.TRAINING_RECORDS", tmp_path)
     monkeypatch.setattr(places, "RECORDS", tmp_path)
     monkeypatch.setattr(places, "TRAINING_RECORDS", tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
