@@ -1,7 +1,7 @@
 """A module that FSDP2 has cut over processes, as a watch sees it: whole, on the first of them.
 
 Parameters are gathered before and behind a step that is looked at, on all processes at once. So all have to agree on
-which steps these are: the first process decides, and whatever ends its watch ends those of the others.
+which steps these are: the first process decides, and takes part when its own watch has ended.
 """
 
 from __future__ import annotations

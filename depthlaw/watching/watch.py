@@ -273,23 +273,15 @@ class Watch:
             self.step()
 
     def _before_step(self) -> None:
-        """Of several processes all gather, or none."""
+        """Of several processes all gather, or none, whatever has become of the watch of the first."""
         if self._shards is None:
             self._keep()
         elif self._before is None and self._is_candidate() and self._asked != self._number:
             self._asked = self._number
-            if not self._shards.agree(not self.has_ended):
-                self._let_go()
-            elif self._shards.agree(self._is_due()):
-                self._gathers = True
+            self._gathers = self._shards.agree(not self.has_ended and self._is_due())
+            if self._gathers:
                 self._before = self._shards.gathered()
                 self._keep()
-
-    def _let_go(self) -> None:
-        """The first process has ended its watch: so do all."""
-        self.has_ended = True
-        for hook in self._hooks:
-            hook.remove()
 
     @_guarded
     def _keep(self) -> None:
@@ -330,10 +322,9 @@ class Watch:
     def step(self, loss: Any = None, *, tokens: int | None = None) -> None:
         """Behind each step of the optimizers, and once for all of them. loss: of the run, if it is to be recorded.
         tokens: how many this step has seen, so that runs can be compared at equal tokens."""
-        goes_on = self._shards is None or not self._gathers or self._shards.agree(not self.has_ended)
-        if self._shards is not None and self._gathers and goes_on:
+        if self._shards is not None and self._gathers:
             self._shards.refresh()
-        if goes_on and self._is_first:
+        if self._is_first:
             self._step(loss, tokens)
         self._number += 1
         self._before, self._gathers = None, False
@@ -471,7 +462,7 @@ class Watch:
     def _end(self, line: str | None) -> None:
         self.has_ended = True
         self._before = None
-        if self._shards is None:  # else the other processes are to be told, before their next look
+        if self._shards is None:  # else the other processes ask it before each look
             for hook in self._hooks:
                 hook.remove()
         if self._writer is not None:

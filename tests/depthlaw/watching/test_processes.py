@@ -21,7 +21,11 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "tests.depthlaw.watching.two_processes", folder]
     there = os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"}
     ranks = [Popen(command, cwd=ROOT, env=there | {"RANK": str(rank)}, stderr=PIPE, text=True) for rank in range(2)]
-    said = [process.communicate()[1] for process in ranks]
+    try:
+        said = [process.communicate(timeout=90)[1] for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()  # one that waits for the other for ever
     assert [process.returncode for process in ranks] == [0, 0], said
     return folder
 
