@@ -13,7 +13,7 @@ vocabulary of 128,112 words needs no text.
 >>> from depthlaw.sims.model import ModelConfig, alternating
 >>> from depthlaw.sims.training.data import DataConfig
 >>> from depthlaw.sims.training.plan import NODE, Sizes, plan
->>> from depthlaw.sims.training.train import BY_ENTRY, TrainConfig
+>>> from depthlaw.sims.training.train import TrainConfig
 >>> model = ModelConfig(encoder=alternating(48), placement="pre", d_model=1600, num_heads=25, is_causal=True)
 >>> config = TrainConfig(model=model, data=DataConfig(), learning_rate=1e-4, num_steps=1, batch_size=64)
 >>> sizes = Sizes(num_positions=1024, vocab_size=50257, num_classes=50257, is_causal=True)
@@ -33,7 +33,8 @@ from depthlaw.sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, Sublay
 from depthlaw.sims.model import Weight, weights_of
 from depthlaw.sims.training.data import Sizes
 from depthlaw.sims.training.frontend import Shape, tables_of
-from depthlaw.sims.training.train import BY_ENTRY, TrainConfig
+from depthlaw.sims.training.stepping import BY_ENTRY
+from depthlaw.sims.training.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ from depthlaw.sims.optim import OPTIMIZERS
 from depthlaw.sims.training.data import DataConfig, load
 from depthlaw.sims.training.frontend import Network
 from depthlaw.sims.training.plan import NODE, flops_of_step, memory_of_training, parameters_of, plan, states_of
-from depthlaw.sims.training.train import PRECISIONS, TrainConfig, _Rows, _Run, _Together
+from depthlaw.sims.training.stepping import Rows
+from depthlaw.sims.training.train import PRECISIONS, TrainConfig, _Run, _Together
 from tests.memory import Peak
 from tests.often import often
 
@@ -117,7 +118,7 @@ def test_optimizers_keep_so_much(name: str) -> None:
     config = replace(BASE, optimizer=name, model=replace(MODEL, norm_eps=1e-5))
     run = together(config)
     next(run.steps())
-    optimizer = run.weights._optimizer if isinstance(run.weights, _Rows) else run.weights._own[0].optimizer
+    optimizer = run.weights._optimizer if isinstance(run.weights, Rows) else run.weights._own[0].optimizer
     kept = sum(
         value.numel()
         for state in optimizer.state.values()

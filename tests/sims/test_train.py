@@ -19,13 +19,13 @@ from depthlaw.sims.model import BRANCH_ROLES, Transformer, alternating, decoder_
 from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from depthlaw.sims.training import train as training
 from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
+from depthlaw.sims.training.stepping import Rows
 from depthlaw.sims.training.train import (
     MOVED,
     SCHEDULES,
     Moves,
     TrainConfig,
     TrainResult,
-    _Rows,
     train,
     train_together,
 )
@@ -128,15 +128,15 @@ def test_each_step_has_the_rate_of_its_schedule(
     rates: dict[str, Any] = {"schedule": schedule, "warmup_steps": num_warmup, "warmup_from": start}
     config = replace(BASE, num_steps=10, evaluate_every=10, precision="float64", **rates)
     moved: list[set[float]] = []  # in each step
-    take_step = _Rows.take_step
+    take_step = Rows.take_step
 
-    def watched(weights: _Rows, members: Sequence[int], step: int) -> None:
+    def watched(weights: Rows, members: Sequence[int], step: int) -> None:
         before = weights.rows.clone()
         take_step(weights, members, step)
         lengths = (weights.rows - before).abs() / config.learning_rate
         moved.append({round(length, 9) for length in lengths[lengths > 0].tolist()})
 
-    monkeypatch.setattr(_Rows, "take_step", watched)
+    monkeypatch.setattr(Rows, "take_step", watched)
     train(replace(config, optimizer="signsgd"))
     used: list[set[float]] = []
     handle = register_optimizer_step_pre_hook(
