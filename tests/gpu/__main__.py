@@ -75,6 +75,14 @@ STEPS = (
         small={"rounds": "1"},
     ),
     Step(
+        name="transfer",
+        what="whether a rate that was tuned at 4 layers does at 16 and 32, with each remedy of advise",
+        command="-m depthlaw experiment transfer --scale {scale} --workers 1 --device {device} --budget {budget} "
+        "--store {out}/transfer.sqlite",
+        full={"scale": "large", "budget": "60"},
+        small={"scale": "small", "budget": "0.001"},
+    ),
+    Step(
         name="thousand",
         what="a Transformer of 1,000 layers of attention and FFN, trained",
         command=f"{_TRAIN} --device {{device}} --workers 1 --checkpoint-every {{every}} "
