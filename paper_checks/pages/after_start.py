@@ -78,8 +78,8 @@ def in_readme(record: Record) -> str:
         num=lives.num,
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
-        scatter=f"{of_unit:.2f}",
-        in_steps=f"{of_steps:.1f}",
+        scatter=f"{2**of_unit:.2f}",
+        in_steps=f"{2**of_steps:.1f}",
         fewest=f"{min(known):.1g}",
         most=f"{max(known):.0f}",
     )
