@@ -179,9 +179,11 @@ _ALL = (
         says="an encoder-decoder whose weights start at one over the square root of their input width, and whose "
         "attention has no 1/sqrt(K), as the query matrix starts smaller instead",
         leaves_out="relative positions, a trained number that each head adds to its scores, which starts at a standard "
-        "deviation of 1/sqrt(d) beside scores of about 1",
+        "deviation of 1/sqrt(d) in Hugging Face's code and of sqrt(2/(H + 32)) in its authors', beside scores of about "
+        "1",
         source="tensorflow/mesh da90793, mesh_tensorflow/transformer/attention.py 436-443, layers.py 241-245, 333-362, "
-        f"2062-2063, transformer.py 493-515, 2171-2174; {_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
+        "2062-2063, transformer.py 493-515, 2171-2174, transformer_layers.py 317-341, ops.py 4193-4197; "
+        f"{_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
         arch="encoder-decoder",
         norm_kind="rmsnorm",
         activation="relu",
