@@ -21,6 +21,7 @@ _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"
 _CUT_AT_2, _CUT_AT_3 = Rational(8796, 10_000), Rational(9866, 10_000)
 _WIDTH_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
 _WIDTH_2 = ceiling(8 * d / 3 / 256) * 256
+_WIDTH_UNROUNDED = floor(8 * d / 3)
 
 
 def _outputs(default: Law, output: Law) -> Mapping[str, Law]:
@@ -107,8 +108,9 @@ _ALL = (
         name="torchtitan",
         says="Llama 3 whose output matrices, and the up matrix besides, start smaller the later the layer is, by "
         "1/sqrt(2l), and whose embedding starts at variance 1",
-        source="pytorch/torchtitan b5bcd76, models/llama3/__init__.py 45-109; that the up matrix is scaled, too, is "
-        "reported as a fault in its issue 3334",
+        source="pytorch/torchtitan b5bcd76, models/llama3/__init__.py 45-109, 238-268 (8B; at 70B eight heads share "
+        "keys and at 405B sixteen, where F is 3.25d); models/common/param_init.py 28-30, feed_forward.py 18-31; that "
+        "the up matrix is scaled, too, is reported as a fault in its issue 3334",
         **_LLAMA_3,
         std=everywhere(SMALL, out=SMALL / sqrt(2 * l), fc2=SMALL / sqrt(2 * l), fc3=SMALL / sqrt(2 * l)),
         embedding_std=1,
@@ -120,7 +122,8 @@ _ALL = (
         says="a Llama-like model (OLMo 1) whose matrices start at one over the square root of their input width, and "
         "whose output matrices are smaller in later layers, by 1/sqrt(2l)",
         source="allenai/OLMo 59a53e3, olmo/model.py 493-506, 716-726, 1183-1196; initialization.py 8-22; "
-        "configs/official-0724/OLMo-7B.yaml 20-27 (its norms train no gain and no bias)",
+        "configs/official-0724/OLMo-7B.yaml 10-37 (its norms train no gain and no bias; OLMo-1B.yaml 10-14 has F = 4d "
+        "and ties the head to the embedding)",
         **{**_LLAMA_2, "norm_kind": "layernorm"},
         std=everywhere(_CUT_AT_3 / sqrt(d), out=_CUT_AT_3 / sqrt(2 * d * l), fc2=_CUT_AT_3 / sqrt(2 * F * l)),
         embedding_std=_CUT_AT_3 / sqrt(d),
@@ -147,7 +150,7 @@ _ALL = (
         "multiplied by sqrt(d)",
         leaves_out="the cap of 30 on the logits",
         source=f"{_HF}/gemma2/modeling_gemma2.py 48-81, 195-221, 290-325, 366-385, 518-521; google/gemma_pytorch "
-        "014acb7, gemma/config.py 119-174",
+        "014acb7, gemma/config.py 119-174 (2B and 9B; 27B has F = 8d, heads of 128 and a scale of its own)",
         norms=(Norms(attention=frozenset({"pre", "branch"}), ffn=frozenset({"pre", "branch"})),),
         **{**_GATED, "activation": "geglu"},
         hidden=4 * d,
@@ -162,7 +165,8 @@ _ALL = (
         name="qwen-3",
         says="Llama with a norm on every head of queries and keys, and a head size that does not follow from the width",
         source=f"{_HF}/qwen3/modeling_qwen3.py 48-82, 229-249, 283-315; pytorch/torchtitan b5bcd76, "
-        "models/qwen3/__init__.py 52-58, 106-127, 253-300 (Qwen's own start is not published)",
+        "models/qwen3/__init__.py 52-58, 106-127, 253-325 (0.6B and 1.7B; from 4B on, 328-430, four and five heads "
+        "share keys, and F is 3d to 3.8d; Qwen's own start is not published)",
         norms=(Norms(attention=frozenset({"pre", "q", "k"}), ffn=frozenset({"pre"})),),
         **{**_GATED, "rotary_base": 1_000_000.0},
         hidden=3 * d,
@@ -175,9 +179,11 @@ _ALL = (
         says="an encoder-decoder whose weights start at one over the square root of their input width, and whose "
         "attention has no 1/sqrt(K), as the query matrix starts smaller instead",
         leaves_out="relative positions, a trained number that each head adds to its scores, which starts at a standard "
-        "deviation of 1/sqrt(d) beside scores of about 1",
+        "deviation of 1/sqrt(d) in Hugging Face's code and of sqrt(2/(H + 32)) in its authors', beside scores of about "
+        "1",
         source="tensorflow/mesh da90793, mesh_tensorflow/transformer/attention.py 436-443, layers.py 241-245, 333-362, "
-        f"2062-2063, transformer.py 493-515, 2171-2174; {_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
+        "2062-2063, transformer.py 493-515, 2171-2174, transformer_layers.py 317-341, ops.py 4193-4197; "
+        f"{_HF}/t5/modeling_t5.py 50-102, 196-197, 562-616",
         arch="encoder-decoder",
         norm_kind="rmsnorm",
         activation="relu",
@@ -199,8 +205,9 @@ _ALL = (
     Recipe(
         name="bert",
         says="the classic post-norm encoder: every sum is normalised before the next sublayer",
+        leaves_out="what stands in front of the head: one more dense layer with GELU, and a norm",
         source="google-research/bert eedf571, modeling.py 264-277, 375-377, 412, 520, 671-687, 856-880; "
-        "optimization.py 59-65",
+        "run_pretraining.py 246-265; optimization.py 59-65; Hugging Face's code does not cut its normals",
         arch="encoder",
         **_POST,
         std=everywhere(_CUT_AT_2 * SMALL),
@@ -220,7 +227,8 @@ _ALL = (
     Recipe(
         name="vit",
         says="a pre-norm encoder on image patches, every linear layer at 0.02",
-        source="huggingface/pytorch-image-models 1.0.31, timm/models/vision_transformer.py 166-250, 1355-1370; "
+        source="huggingface/pytorch-image-models 1.0.31, timm/models/vision_transformer.py 166-250, 959-977, "
+        "1355-1370; "
         f"{_HF}/vit/modeling_vit.py 261-348",
         **_VIT,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
@@ -245,7 +253,8 @@ _ALL = (
         "initialisation and learning rates scaled by the width",
         leaves_out="its learning rates: each matrix and the embedding have 256/d of that of the norms, and here all "
         "have one",
-        source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py; arXiv 2404.06395, Table 7; "
+        source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py 773, 818-825, 869-878, 1040, 1214, which starts "
+        "matrices at one number whatever the width, 0.02 by default; arXiv 2404.06395, Table 7; "
         "365-443 of minicpm3/modeling_minicpm3.py in transformers, which starts matrices at 0.1 whatever the width",
         **_GATED,
         hidden=Rational(5, 2) * d,
@@ -262,8 +271,9 @@ _ALL = (
         "learning rate serves all depths",
         leaves_out="its learning rates: the branch matrices have 256/d of that of all else, and here all have one; and "
         "Adam's eps, which falls with width and depth",
-        source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362",
-        has_bias=False,
+        source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362; "
+        "completep_examples/coord_check_shakespeare_char/depth_alpha_1_aka_completep/run.sh 1-50 (with biases, which "
+        "train.py 61 leaves out by default)",
         attention_scale=1 / K,
         branch_weight=2 / N,
         std=everywhere(SMALL / sqrt(d / 256)),
@@ -291,8 +301,11 @@ _ALL = (
         name="ln-scaling",
         says="pre-norm where the input of each sublayer is made smaller, by one over the square root of its layer's "
         "number",
-        source="lmsdss/LayerNorm-Scaling 3ac54dd, peft_pretraining/modeling_llama.py 427-455, 857-876",
-        **_LLAMA_2,
+        source="lmsdss/LayerNorm-Scaling 3ac54dd, peft_pretraining/modeling_llama.py 292-294, 427-455, 857-876 (265 "
+        "and 403 make the name LNS of its scripts lower case, so that this commit never comes to these lines and its "
+        "layers are the identity); configs/llama_130m.json, llama_1b.json",
+        **_GATED,
+        hidden=_WIDTH_UNROUNDED,
         input_scale=1 / sqrt(l),
         head=SMALL,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
@@ -300,9 +313,11 @@ _ALL = (
     Recipe(
         name="mix-ln",
         says="the first quarter of the layers is post-norm, the rest pre-norm",
-        source="pixeli99/MixLN ff45826, peft_pretraining/modeling_llama.py 325-333, 565-600, 818-837, 929",
+        source="pixeli99/MixLN ff45826, peft_pretraining/modeling_llama.py 325-333, 565-600, 818-837, 929; "
+        "configs/llama_130m.json, llama_1b.json; README.md 91-92 (the first 3 of 12 layers and the first 6 of 24)",
         norms=(Norms(attention=POST.attention, ffn=POST.ffn, up_to=Rational(1, 4)), PRE),
-        **_LLAMA_2,
+        **_GATED,
+        hidden=_WIDTH_UNROUNDED,
         embedding_std=sqrt(Rational(2, 5)),
         head=SMALL,
         size={"num_layers": 24, "d_model": 2048, "num_heads": 32},

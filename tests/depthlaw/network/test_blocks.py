@@ -286,6 +286,29 @@ def test_no_recipe_depends_on_the_eps_of_its_norms_by_one_percent(name: str) -> 
     assert told[1] == pytest.approx(told[0], rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [
+        ("gemma-2", {2304: 9216, 3584: 14_336}),
+        ("hybrid-norm", {2048: 8192}),
+        ("llama-2", {4096: 11_008}),
+        ("llama-3", {4096: 14_336, 8192: 28_672}),
+        ("ln-scaling", {768: 2048, 2048: 5461}),
+        ("mitchell", {4096: 11_008}),
+        ("mix-ln", {768: 2048, 2048: 5461}),
+        ("qwen-3", {1024: 3072, 2048: 6144}),
+    ],
+)
+def test_a_recipe_s_ffn_is_as_wide_as_its_source_s(name: str, widths: dict[int, int]) -> None:
+    """By d_model, of the models that its source has."""
+    found = recipe(name)
+    assert {d: found.config(2, d, found.heads_at(d)).hidden for d in widths} == widths
+
+
+def test_completep_trains_biases_as_its_authors_runs_do() -> None:
+    assert recipe("completep").config(2, 256, 4).has_bias and not recipe("nanogpt").config(2, 768, 12).has_bias
+
+
 def test_a_recipe_s_laws_follow_the_layer_and_the_depth() -> None:
     mitchell = recipe("mitchell").config(4, 64, 4)
     stds = [mitchell.std(sublayer, "out") for sublayer in mitchell.encoder[::2]]
@@ -295,8 +318,6 @@ def test_a_recipe_s_laws_follow_the_layer_and_the_depth() -> None:
     assert ["post" in (one.norms or ()) for one in keel.encoder] == [False] * 2 + [True] * 6
     mixed = recipe("mix-ln").config(8, 64, 4)
     assert ["post" in (one.norms or ()) for one in mixed.encoder] == [True] * 4 + [False] * 12
-    assert recipe("llama-3").config(2, 4096, 32).hidden == 14_336
-    assert recipe("llama-2").config(2, 4096, 32).hidden == 11_008
     letters = dict.fromkeys(LETTERS, 8.0) | {N: 4.0, l: 2.0}
     assert evaluate(d / N + l, letters) == 4
     with pytest.raises(ValueError, match="no multiple of the 4 that share keys"):
