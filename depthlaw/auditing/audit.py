@@ -164,7 +164,7 @@ def audit(
                 remarks += outside(depths[-1], missed)
         except (ValueError, ArithmeticError) as error:
             rows = []
-            remarks.append(f"the kernel rung has no prediction of this block: {in_words(error)}")
+            remarks.append(f"there is no prediction of this block: {in_words(error)}")
     if rows and findings.faults and claimed is not None and not any(f.kind in NO_LAW for f in findings.faults):
         beyond, missing = far_off(depths, findings, claimed, optimizer, rows, far, advance)
         remarks += missing

@@ -180,7 +180,8 @@ def _norm_eps(flow: Flow) -> float:
 
 
 def _head_gain(built: Built) -> float:
-    """Of a head of our own 1; else of the module's head, which may be its embedding's table."""
+    """Of a head of our own 1, and of one that starts at 0, as if it did not; else of the module's head, which may be
+    its embedding's table."""
     names = [name for name, role in built.others.items() if role == "head"]
     names += [name for name, role in built.others.items() if role == "embedding"]
     rows = built.flow.output.shape[-1]
@@ -190,7 +191,7 @@ def _head_gain(built: Built) -> float:
         parameter = built.flow.parameters[name]
         if tuple(parameter.shape) == (rows, built.d_model):
             if not parameter.any():
-                raise ValueError("the head starts at 0, so that nothing before it has a gradient")
+                return 1.0
             return parameter.detach().double().std().item() * math.sqrt(built.d_model)
     return 1.0
 

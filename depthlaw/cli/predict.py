@@ -122,7 +122,7 @@ def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How
     if transformer.attention:
         return _of_transformers(stack, transformer, width, how)
     if how.by_layer:
-        raise BadInputError("--by-layer needs --attention: what it shows is of the kernel rung")
+        raise BadInputError("--by-layer needs --attention: FFNs alone have no prediction by layer")
     return _of_stacks(stack, width)
 
 

@@ -341,7 +341,7 @@ class Inputs:
                 raise ValueError(f"{name} is at least 1, not {number}")
         if self.num_all > MOST_TOKENS:
             raise ValueError(
-                f"the kernel rung takes at most {MOST_TOKENS} tokens in all, not {self.batch_size} x {self.num_tokens}"
+                f"a prediction takes at most {MOST_TOKENS} tokens in all, not {self.batch_size} x {self.num_tokens}"
             )
         for name in ("embedding_std", "embedding_multiplier", "head_gain"):
             number = getattr(self, name)

@@ -34,6 +34,7 @@ ALWAYS: Sequence[Check] = (
     branches.unfed_branches,
     branches.still_branches,
     branches.outputs_not_finite,
+    ends.heads_at_zero,
 )
 WITHOUT_CLAIM: Sequence[Check] = (
     laws.lonely_laws,

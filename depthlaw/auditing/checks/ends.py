@@ -9,7 +9,7 @@ from statistics import fmean
 from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct
 from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.laws import is_near, scatter
-from depthlaw.auditing.models import Beside, Depth
+from depthlaw.auditing.models import Beside, Depth, Models
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig
 
 _START = 0.15
@@ -137,3 +137,14 @@ def biases(beside: Beside) -> Faults:
         program=(Edit("nn.init.zeros_(linear.bias)"),),
         roles=("bias",),
     )
+
+
+def heads_at_zero(models: Models) -> Faults:
+    """A head that starts at 0, as some do on purpose."""
+    built = models.last.built
+    heads = [name for name, role in built.others.items() if role == "head" and not built.flow.parameters[name].any()]
+    if heads:
+        yield Remark(
+            f"the head ({', '.join(heads)}) starts at 0, so that a first step moves it alone; what is predicted is of "
+            "a head that does not"
+        )
