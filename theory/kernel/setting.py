@@ -284,7 +284,7 @@ class Inputs:
     >>> Inputs(num_tokens=512)
     Traceback (most recent call last):
         ...
-    ValueError: the kernel rung takes at most 256 tokens in all, not 1 x 512
+    ValueError: a prediction takes at most 256 tokens in all, not 1 x 512
     """
 
     num_tokens: int = 16
