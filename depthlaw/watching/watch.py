@@ -139,7 +139,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class Watch:
     """What ``watch`` returns. last: the last look. has_ended: whether something went wrong, which a line has told, or
-    the watch was closed."""
+    the watch was closed. It is one class, since whatever goes wrong anywhere in it has to end all of it, and not the
+    run."""
 
     def __init__(
         self,

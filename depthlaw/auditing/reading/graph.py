@@ -151,7 +151,7 @@ class Flow:
     output: what the pass gave. data: nodes at which what the module was given comes in: the look-up of its tokens, or
     the tensor itself. values: what the operations gave. conditions: nodes at which something else comes in, which the
     data are scaled, shifted or gated by: what is made of it alone is no data, and no constant. ValueError where the
-    output depends on no parameter.
+    output depends on no parameter. It is one class, since every question about a graph wants its edges both ways.
     """
 
     def __init__(

@@ -153,6 +153,11 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
 
 
 class _Look:
+    """One look at a module, from its forward pass to what was built.
+
+    It is one class, since what is left out, joined or told at one step of the reading is asked at the next.
+    """
+
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         self.module, self.inputs = module, inputs
         self.starts_normed: set[str] = set()
