@@ -235,8 +235,8 @@ def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert f"Wrote {path}." in printed(f"{options} --plot {path}").replace("\n", "")
         assert path.read_text(encoding="utf-8").startswith("<?xml")
     by_role, whole = ({re.split("[ \n]", c.label)[0]: c.line for c in one.panels[0].curves} for one in drawn)
-    of_role = [row["roles"]["norm_gain"] for row in answer(SEVERAL)["rows"]]
-    assert [y for _, y in by_role["norm_gain"]] == pytest.approx([y / of_role[0] for y in of_role])
+    of_role = [row["roles"]["fc1"] for row in answer(SEVERAL)["rows"]]
+    assert [y for _, y in by_role["fc1"]] == pytest.approx([y / of_role[0] for y in of_role])
     assert [y for _, y in whole["predicted"]] == [row["update"] for row in answer(options)["rows"]]
 
 
