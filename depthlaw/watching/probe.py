@@ -72,9 +72,9 @@ class Probe:
             if self.method == FORWARD:
                 try:
                     return self._by_forward_mode(before)
-                except (RuntimeError, NotImplementedError) as error:
-                    # torch has no common error for an operation without a forward derivative; memory is another matter.
-                    # Which way was taken stands in the record.
+                except RuntimeError as error:
+                    # What torch raises where an operation has no forward derivative, and for much else: memory is
+                    # another matter. Which way was taken stands in the record.
                     if isinstance(error, torch.OutOfMemoryError):
                         raise
                     self.method = DIFFERENCE
