@@ -42,9 +42,9 @@ torch.set_num_threads(1)
 from IPython.display import display
 
 from depthlaw.paper_checks.pages.drawing import canvas
-from depthlaw.paper_checks.pages.training import head
-from depthlaw.paper_checks.pages.training_figures import drawings
-from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.pages.training.figures import drawings
+from depthlaw.paper_checks.pages.training.page import head
+from depthlaw.paper_checks.pages.training.runs import Record
 
 NAMES = ("stable-rates", "warmup", "thousand-layers")
 records = {name: Record.read(name) for name in NAMES}
@@ -103,7 +103,7 @@ pair = {scheme: dl.train(replace(live, scheme=scheme).lower()) for scheme in ("p
 
 # %%
 from depthlaw.paper_checks.pages.drawing import STYLES
-from depthlaw.paper_checks.pages.training_runs import FACTOR, ratio
+from depthlaw.paper_checks.pages.training.runs import FACTOR, ratio
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.4), dpi=90)
 for scheme, run in pair.items():
@@ -126,7 +126,7 @@ plt.show()
 
 # %%
 from depthlaw.paper_checks.pages.markdown import within
-from depthlaw.paper_checks.pages.training_runs import leaves
+from depthlaw.paper_checks.pages.training.runs import leaves
 
 for scheme, run in pair.items():
     gone = leaves(run)
@@ -215,7 +215,7 @@ show(replace(predicts, panels=[first], columns=1, height=4.2))
 
 # %%
 from depthlaw.paper_checks.pages.markdown import bracket
-from depthlaw.paper_checks.pages.training_runs import cases_by_depth, correlation, count, judged_pairs
+from depthlaw.paper_checks.pages.training.runs import cases_by_depth, correlation, count, judged_pairs
 from depthlaw.paper_checks.routes.training.stable_rates import LOOKS
 
 by_depth = cases_by_depth(rates.book, LOOKS[0])
@@ -240,7 +240,7 @@ together, so that by chance not even one contradiction is to be expected.
 """)
 
 # %%
-from depthlaw.paper_checks.pages.training_runs import mean_update, trial_of
+from depthlaw.paper_checks.pages.training.runs import mean_update, trial_of
 from depthlaw.paper_checks.routes.training.arms import in_octaves
 
 updates = {case.name: mean_update(case) for found in by_depth.values() for case in found}
@@ -334,7 +334,7 @@ At {EDGE} layers a side some seeds train and some do not: {with_it.successes} of
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
-from depthlaw.paper_checks.pages.training_runs import held_out
+from depthlaw.paper_checks.pages.training.runs import held_out
 
 deepest = records["thousand-layers"]
 panels = pictures["training-thousand"].panels

@@ -339,7 +339,7 @@ by_parts("DN-10")
 # at which a network trains:
 
 # %%
-from depthlaw.paper_checks.pages.training_runs import Record, count, judged_pairs
+from depthlaw.paper_checks.pages.training.runs import Record, count, judged_pairs
 from depthlaw.paper_checks.routes.training.stable_rates import LOOKS
 
 quote("S3-49")

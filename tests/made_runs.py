@@ -9,7 +9,7 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
 from depthlaw.paper_checks.experiments.base import Arm, Book
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
-from depthlaw.paper_checks.pages.training_runs import BEST_WIDE, Record
+from depthlaw.paper_checks.pages.training.runs import BEST_WIDE, Record
 from depthlaw.sims.training.train import Look, Moves, TrainResult
 
 GUESS = 3.0

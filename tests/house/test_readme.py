@@ -16,7 +16,7 @@ import pytest
 
 from depthlaw.paper_checks.claims.claim import Claim, Verdict
 from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
-from depthlaw.paper_checks.pages import after_start, best_rates, training
+from depthlaw.paper_checks.pages.training import after_start, best_rates, runs
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.training.best_rates import BestRates, is_flat, judged
 from depthlaw.theory.optimizers import OPTIMIZERS
@@ -179,13 +179,13 @@ def test_readme_says_how_many_there_are() -> None:
 
 def test_readme_says_what_training_gave() -> None:
     """Its picture in words; and at both widths, of which blocks depth cost loss, and how the best rate went."""
-    records = training.records()
+    records = runs.records()
     record = records["best-rates"]
     picture = f"![{best_rates.losses_in_words(record)}](paper_checks/results/figures/training-best-losses.svg)"
     assert picture in " ".join(README.split())
     trial = record.experiment.arms[0].trial
     assert f"Decoders of 4 to 32 layers, {trial.d_model} wide, trained for {trial.num_steps} steps under" in README
-    for one, scale in ((record.book, "small"), (records[training.BEST_WIDE].book, "wide")):
+    for one, scale in ((record.book, "small"), (records[runs.BEST_WIDE].book, "wide")):
         founds = {scheme: BestRates.of(scheme, one, scale) for scheme in BEST_SCHEMES}
         rose = {name for name, found in founds.items() if (change := found.loss_change) and (change.low or 0) > 0}
         assert rose == {name for name in BEST_SCHEMES if not is_flat(name)} | {"su-pre-adam"}
@@ -197,7 +197,7 @@ def test_readme_says_what_training_gave() -> None:
 
 
 def test_readme_says_for_how_long_the_first_step_is_like_the_later_ones() -> None:
-    said = after_start.in_readme(training.records()["after-start"])
+    said = after_start.in_readme(runs.records()["after-start"])
     assert said and f"**How long it holds.** {said}" in " ".join(README.split())
 
 

@@ -13,8 +13,8 @@ from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import ADAMW, LATE, LAYERS, MUON, SCHEMES, STEPS, looks
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
 from depthlaw.paper_checks.experiments.base import Book
-from depthlaw.paper_checks.pages import after_start as page
-from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.pages.training import after_start as page
+from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training.after_start import (
     UNITS,
     Course,

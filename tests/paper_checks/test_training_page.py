@@ -10,11 +10,11 @@ import pytest
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.stable_rates import GRID, LAYERS
-from depthlaw.paper_checks.pages import training
 from depthlaw.paper_checks.pages.drawing import svg
-from depthlaw.paper_checks.pages.training import stable_rates, summary
-from depthlaw.paper_checks.pages.training_figures import drawings
-from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.pages.training import page as training
+from depthlaw.paper_checks.pages.training.figures import drawings
+from depthlaw.paper_checks.pages.training.page import stable_rates, summary
+from depthlaw.paper_checks.pages.training.runs import Record, records
 from depthlaw.system import places
 from depthlaw.system.places import FIGURES
 from tests import made_runs
@@ -50,8 +50,8 @@ def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_page_and_figures_are_in_step() -> None:
-    assert training.PAGE.read_text(encoding="utf-8") == training.page(training.records())
-    drawn = {name: svg(one) for name, one in drawings(training.records()).items() if not one.is_empty}
+    assert training.PAGE.read_text(encoding="utf-8") == training.page(records())
+    drawn = {name: svg(one) for name, one in drawings(records()).items() if not one.is_empty}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("training-*.svg")}
     assert drawn.keys() == kept.keys()
     assert [name for name, text in drawn.items() if not is_same_picture(text, kept[name])] == []

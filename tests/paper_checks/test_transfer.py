@@ -11,8 +11,8 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import experiment, transfer
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
-from depthlaw.paper_checks.pages.training_runs import Record
-from depthlaw.paper_checks.pages.transfer import transfer as section
+from depthlaw.paper_checks.pages.training.runs import Record
+from depthlaw.paper_checks.pages.training.transfer import transfer as section
 from depthlaw.paper_checks.routes.training.transfer import ADVISED, Transfer, is_cost, pays, transfers
 from tests import made_runs
 

@@ -15,7 +15,7 @@ from psutil import Process
 from depthlaw.cli import app
 from depthlaw.cli.plan import Machines
 from depthlaw.network.trials import Trial
-from depthlaw.paper_checks.pages.large_models import NODES, Model, largest_batch, models
+from depthlaw.paper_checks.pages.training.large_models import NODES, Model, largest_batch, models
 from depthlaw.sims.training.data import load
 from depthlaw.sims.training.plan import NODE, memory_of_training
 from depthlaw.sims.training.sharded import LOST

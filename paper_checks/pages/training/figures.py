@@ -20,7 +20,7 @@ from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_n
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale
 from depthlaw.paper_checks.pages.markdown import caption
-from depthlaw.paper_checks.pages.training_runs import (
+from depthlaw.paper_checks.pages.training.runs import (
     FACTOR,
     WORDS,
     Record,

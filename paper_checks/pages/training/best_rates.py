@@ -9,7 +9,7 @@ from typing import Any
 from depthlaw.paper_checks.experiments.best_rates import HIGH, LAYERS, SCHEMES
 from depthlaw.paper_checks.experiments.scale import WIDE
 from depthlaw.paper_checks.pages.markdown import section
-from depthlaw.paper_checks.pages.training_runs import Record, answer, founds_of
+from depthlaw.paper_checks.pages.training.runs import Record, answer, founds_of
 from depthlaw.paper_checks.routes.training.best_rates import (
     BestRates,
     Transfer,

@@ -19,7 +19,7 @@ from depthlaw.paper_checks.experiments.after_start import (
 )
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of
 from depthlaw.paper_checks.pages.markdown import bracket, section
-from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import after_start as route
 from depthlaw.paper_checks.routes.training.after_start import Course
 from depthlaw.sims.stats import Estimate, estimate

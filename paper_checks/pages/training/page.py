@@ -25,13 +25,13 @@ from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAY
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain, warmed
-from depthlaw.paper_checks.pages import after_start as after_start_page
-from depthlaw.paper_checks.pages.best_rates import best_in_short, best_rates
 from depthlaw.paper_checks.pages.drawing import save
-from depthlaw.paper_checks.pages.large_models import large_models
 from depthlaw.paper_checks.pages.markdown import section
-from depthlaw.paper_checks.pages.training_figures import drawings
-from depthlaw.paper_checks.pages.training_runs import (
+from depthlaw.paper_checks.pages.training import after_start as after_start_page
+from depthlaw.paper_checks.pages.training.best_rates import best_in_short, best_rates
+from depthlaw.paper_checks.pages.training.figures import drawings
+from depthlaw.paper_checks.pages.training.large_models import large_models
+from depthlaw.paper_checks.pages.training.runs import (
     BEST_WIDE,
     FACTOR,
     WORDS,
@@ -47,10 +47,9 @@ from depthlaw.paper_checks.pages.training_runs import (
     leaves,
     log_rate,
     mean_update,
-    records,
     trial_of,
 )
-from depthlaw.paper_checks.pages.transfer import transfer
+from depthlaw.paper_checks.pages.training.transfer import transfer
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.training.arms import ANSWERS, half_learnt, in_octaves
 from depthlaw.paper_checks.routes.training.questions import SMALLER, questions
@@ -323,7 +322,3 @@ def write(records: Records) -> None:
         if not drawing.is_empty:
             save(drawing, FIGURES / f"{name}.svg")
     write_atomically(PAGE, page(records))
-
-
-if __name__ == "__main__":
-    write(records())

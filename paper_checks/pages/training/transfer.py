@@ -9,7 +9,7 @@ from typing import Any
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.transfer import TUNED, of_depth
 from depthlaw.paper_checks.pages.markdown import interval, section
-from depthlaw.paper_checks.pages.training_runs import Record
+from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import transfer as route
 from depthlaw.sims.stats import estimate
 
