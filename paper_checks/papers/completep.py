@@ -163,15 +163,15 @@ def _taken_off(s: Values) -> Answers:
     return Answers(holds=holds, numbers=numbers, counterexample=None if all(holds) else example)
 
 
-@check(Route.NUMERIC, "what is left of a weight after 1,000 steps of torch's AdamW without a gradient, m_L = 1 and 16")
+@check(Route.NUMERIC, "what is left of a weight after 100 steps of torch's AdamW without a gradient, m_L = 1 and 16")
 def _left(s: Values) -> list[bool | None]:
     import torch
 
     def left(alpha: Expr, ratio: int) -> float:
         weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
         rate, decay = (float(ratio ** power.subs(_alpha, alpha)) for power in (_alpha - 1, s["decay"] + 0 * _alpha))
-        optimizer = torch.optim.AdamW([weight], lr=0.01 * rate, weight_decay=0.1 * decay)
-        for _ in range(1000):
+        optimizer = torch.optim.AdamW([weight], lr=0.1 * rate, weight_decay=0.1 * decay)
+        for _ in range(100):
             weight.grad = torch.zeros_like(weight)
             optimizer.step()
         return weight.item()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 from sympy import Rational, S, Symbol, exp, expand_log, log, series, simplify, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
@@ -65,6 +66,9 @@ _CD_01 = Claim(
 
 # ---------------------------------------------------------------- CD-02: the product
 
+_LOOKED_AT = (10**2, 10**4, 10**6)
+_LAYERS = np.arange(1.0, _LOOKED_AT[-1] + 1)
+
 _PRODUCT = Values.of("sigma_l^2 = sigma_1^2 Theta(product over k of (1 + (s/sigma_k)^{power})), s of a branch", power=1)
 
 
@@ -87,12 +91,9 @@ def _products(s: Values) -> Answers:
     holds: list[bool | None] = []
     numbers, power = {}, float(s["power"])
     for share in (Fraction(1), Fraction(1, 2)):
-        ratios, total = [], 0.0
-        for k in range(1, 10**6 + 1):
-            variance = 1 + (k - 1) * float(share)
-            total += math.log1p((float(share) / variance) ** (power / 2))
-            if k in (10**2, 10**4, 10**6):
-                ratios.append(total - math.log(1 + k * float(share)))
+        variance = 1 + (_LAYERS - 1) * float(share)
+        totals = np.log1p((float(share) / variance) ** (power / 2)).cumsum()
+        ratios = [float(totals[k - 1]) - math.log(1 + k * float(share)) for k in _LOOKED_AT]
         holds.append(algebra.settles(ratios))
         numbers[f"log(product / variance), s^2 = {share}"] = [round(ratio, 4) for ratio in ratios]
     code = "import math; print(*[math.prod(1 + k**-0.5 for k in range(1, n)) / n for n in (10, 100)])"
@@ -152,11 +153,9 @@ def _bound_of_series(s: Values) -> list[bool | None]:
 def _bound_in_numbers(s: Values) -> Answers:
     holds: list[bool | None] = []
     for a, b in ((1.0, 1.0), (0.5, 2.0), (2.0, 0.5)):
-        ratios, total = [], 0.0
-        for k in range(1, 10**6 + 1):
-            total += math.log1p(a * k**-0.5 + b / k)
-            if k in (10**2, 10**4, 10**6):
-                ratios.append(total - float(log(s["order"]).subs({_A: a, _B: b, L: k}).evalf()))
+        totals = np.log1p(a * _LAYERS**-0.5 + b / _LAYERS).cumsum()
+        printed = [float(log(s["order"]).subs({_A: a, _B: b, L: k}).evalf()) for k in _LOOKED_AT]
+        ratios = [float(totals[k - 1]) - order for k, order in zip(_LOOKED_AT, printed, strict=True)]
         holds.append(algebra.settles(ratios))
     code = "import math; print(*[math.prod(1 + k**-0.5 + 1/k for k in range(1, n + 1)) / n for n in (10, 100, 1000)])"
     example = {
