@@ -22,6 +22,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 # Thousands of derivations in one process: sympy keeps more of what it worked out than for a command that answers one.
 os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
+os.environ["DEPTHLAW_CACHE"] = ""  # a test computes what it asks, and finds nothing that another one or the user kept
 
 # The folder of what tests/once.py makes once in a run: made before the workers start, which inherit its name.
 FOLDER = "DEPTHLAW_TEST_RUN"

@@ -17,11 +17,12 @@ from typing import Any
 from sympy import S
 
 from depthlaw.advice.records import training_runs
+from depthlaw.network.kernel import update_of
 from depthlaw.network.predicted_rows import finite, shares
 from depthlaw.system.places import TRAINING_RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.asymptotics.expansion import BeyondScaleError
-from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel, unit_power
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, unit_power
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.setting import Setting
 from depthlaw.theory.meanfield.update import predict_setting
@@ -121,8 +122,7 @@ def _grown(
     num_tokens = tokens_of(rule.norm, d_model)
     networks = [_transformer(rule, depth, activation, norm_kind) for depth in (shallow, deep)]
     first, last = (
-        predict_kernel(network, Inputs(num_tokens=num_tokens), [rule.optimizer], effort=EFFORT)[rule.optimizer]
-        for network in networks
+        update_of(network, Inputs(num_tokens=num_tokens), rule.optimizer, effort=EFFORT) for network in networks
     )
     few, many = (sum(map(len, network.sides)) for network in networks)
     # one layer is no power law's beginning: small exponents from there say nothing

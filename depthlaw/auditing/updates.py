@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from depthlaw.auditing.inputs import first_output
 from depthlaw.auditing.reading.graph import Flow, is_a
 from depthlaw.auditing.reading.look import Built, Sublayer
-from depthlaw.network.kernel import as_inputs, as_transformer
+from depthlaw.network.kernel import as_inputs, as_transformer, update_of
 from depthlaw.sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
 from depthlaw.sims.optim import NORMALISATION
 from depthlaw.sims.update import Norms, Task
 from depthlaw.theory.kernel.gram import Array, Gram
 from depthlaw.theory.kernel.predict import Inputs as KernelInputs
-from depthlaw.theory.kernel.predict import KernelUpdate, predict_kernel, unit_power
+from depthlaw.theory.kernel.predict import KernelUpdate, unit_power
 
 _HEAD_SEED = 5_000_011
 _HALF = (torch.float16, torch.bfloat16)
@@ -329,4 +329,4 @@ def answered(
     if isinstance(task, Given):
         of_all = {"num_tokens": 1, "batch_size": task.num_tokens} if task.reads is None else {}
         inputs = _Given(**{**vars(inputs), **of_all}, cosines=task.cosines, reads=task.reads)
-    return predict_kernel(transformer, inputs, (optimizer,), replicates=1, advance=advance)[optimizer]
+    return update_of(transformer, inputs, optimizer, replicates=1, advance=advance)

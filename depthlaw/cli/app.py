@@ -39,6 +39,7 @@ from depthlaw.cli import (
 )
 from depthlaw.cli.shared.options import BadInputError, unfolded
 from depthlaw.cli.shared.output import say
+from depthlaw.system.kept import clear, folder, keeping
 from depthlaw.system.processes import is_under_torchrun
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
@@ -53,6 +54,8 @@ EXTRAS = {
 }
 """What an extra of the wheel brings, by the names that are imported."""
 _VERIFYING = ("verify", "report")
+_KEEPING = ("advise", "rule", "predict", "audit")
+"""Commands that people wait for: what theory answers them is kept, and read when it is asked for again."""
 _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
@@ -162,10 +165,26 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+def _clear_cache(is_asked: bool) -> None:
+    if is_asked:
+        number, size = clear()
+        print(f"removed {number} kept answers, {size / 1e6:.1f} MB, from {folder() or 'nowhere: none are kept'}")
+        raise typer.Exit
+
+
 @app.callback()
 def _top(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    clear_cache: Annotated[
+        bool,
+        typer.Option(
+            "--clear-cache",
+            callback=_clear_cache,
+            is_eager=True,
+            help="Remove the answers that are kept so that a question asked again is answered at once.",
+        ),
     ] = False,
 ) -> None:
     pass
@@ -212,7 +231,8 @@ def _answer(arguments: list[str]) -> int:
             if find_spec(package) is None:
                 return _lacks(arguments, package, "verify")
     try:
-        code = app(arguments, standalone_mode=False)
+        with keeping(arguments[0] in _KEEPING):
+            code = app(arguments, standalone_mode=False)
         if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort
             code = _stopped()
         sys.stdout.flush()

@@ -7,10 +7,22 @@ read them. Of the width the kernel rung needs ratios alone: the FFN's width to d
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 from depthlaw.network.lower import KINDS
 from depthlaw.sims.config import ModelConfig, SublayerConfig, Task
-from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer
+from depthlaw.system.kept import kept
+from depthlaw.theory.kernel.predict import (
+    REPLICATES,
+    Inputs,
+    KernelUpdate,
+    Stream,
+    Sublayer,
+    Transformer,
+    predict_kernel,
+)
 from depthlaw.theory.kernel.setting import Heads
 
 KIND_OF = {name: kind for kind, name in KINDS.items()}
@@ -85,3 +97,30 @@ def as_inputs(task: Task, config: ModelConfig) -> Inputs:
         loss=task.objective,
         num_classes=task.num_classes,
     )
+
+
+def update_of(
+    network: Transformer,
+    inputs: Inputs,
+    optimizer: str,
+    *,
+    advance: Callable[[float], None] = lambda _: None,
+    effort: float = 1.0,
+    replicates: int = REPLICATES,
+) -> KernelUpdate:
+    """What ``predict_kernel`` answers of one optimizer, or answered before where answers are kept."""
+    asked = {"network": asdict(network), "inputs": asdict(inputs), "of": type(inputs).__name__}
+    asked |= {"optimizer": optimizer, "effort": effort, "replicates": replicates}
+    is_new = False
+
+    def make() -> dict[str, Any]:
+        nonlocal is_new
+        is_new = True
+        how = {"advance": advance, "effort": effort, "replicates": replicates}
+        return asdict(predict_kernel(network, inputs, (optimizer,), **how)[optimizer])
+
+    answer = kept(asked, make)
+    if not is_new:
+        advance(2.0 * network.num_sublayers)
+    streams = {side: [Stream(**stream) for stream in of_side] for side, of_side in answer["streams"].items()}
+    return KernelUpdate(**{**answer, "streams": streams})

@@ -218,16 +218,15 @@ class Network:
         **options: Any,
     ) -> KernelUpdate:
         """What the kernel rung answers, of the roles that are there. config: plain numbers in place of this network's.
-        options: of ``predict_kernel``. NoTheoryError, in one line, for what the kernel rung does not know."""
-        from depthlaw.network.kernel import as_inputs, as_transformer
+        options: of ``update_of``. NoTheoryError, in one line, for what the kernel rung does not know."""
+        from depthlaw.network.kernel import as_inputs, as_transformer, update_of
         from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES
-        from depthlaw.theory.kernel.predict import predict_kernel
 
         config = config or self.config(optimizer)
         try:
             transformer = as_transformer(config, head_size=self.predicted_head_size)
             inputs = as_inputs(self.task, config)
-            answer = predict_kernel(transformer, inputs, (optimizer,), advance=advance, **options)[optimizer]
+            answer = update_of(transformer, inputs, optimizer, advance=advance, **options)
         except (ValueError, ArithmeticError) as error:
             raise NoTheoryError(str(error) or type(error).__name__) from error
         there = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role != "bias" or config.has_bias]

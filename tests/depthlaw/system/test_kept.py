@@ -1,0 +1,128 @@
+"""Answers that were computed once: read again, of the code that computed them and of no other, and never in the way."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from depthlaw.network.kernel import update_of
+from depthlaw.system import kept as module
+from depthlaw.system.kept import clear, keeping, kept
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer
+from depthlaw.theory.stack import SublayerKind
+from tests.command import told
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DEPTHLAW_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+def counting() -> tuple[list[int], Callable[[], int]]:
+    calls: list[int] = []
+
+    def make() -> int:
+        calls.append(len(calls))
+        return len(calls)
+
+    return calls, make
+
+
+def test_what_was_asked_is_read_and_what_differs_is_computed(folder: Path) -> None:
+    calls, make = counting()
+    with keeping():
+        assert [kept({"n": 1}, make), kept({"n": 1}, make), kept({"n": 2}, make)] == [1, 1, 2]
+    assert len(calls) == len(list(folder.iterdir())) == 2
+
+
+def test_only_commands_that_people_wait_for_keep_answers(folder: Path) -> None:
+    calls, make = counting()
+    assert [kept({}, make), kept({}, make)] == [1, 2]
+    with keeping(is_on=False):
+        kept({}, make)
+    assert len(calls) == 3 and not folder.exists()
+
+
+def test_other_code_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, make = counting()
+    with keeping():
+        kept({}, make)
+        monkeypatch.setattr(module, "_code", lambda: "another version")
+        assert kept({}, make) == 2
+
+
+def test_the_stamp_of_the_code_is_of_each_file_of_theory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theory").mkdir()
+    source = tmp_path / "theory" / "walk.py"
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    before = module._code.__wrapped__()
+    os.utime(source, (1, 1))
+    assert module._code.__wrapped__() != before
+
+
+@pytest.mark.parametrize("content", ["", "{", "\udcff"], ids=["empty", "half", "no text"])
+def test_a_broken_file_is_computed_anew(folder: Path, content: str) -> None:
+    _, make = counting()
+    with keeping():
+        kept({}, make)
+        (path,) = folder.iterdir()
+        path.write_bytes(content.encode(errors="surrogateescape"))
+        assert kept({}, make) == 2
+        assert json.loads(path.read_text()) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(folder: Path) -> None:
+    folder.write_text("a file stands where the folder would")
+    _, make = counting()
+    with keeping():
+        assert [kept({}, make), kept({}, make)] == [1, 2]
+    assert clear() == (0, 0)
+
+
+def test_the_oldest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 3)
+    _, make = counting()
+    with keeping():
+        for n in range(3):
+            kept({"n": n}, make)
+            for age, path in enumerate(sorted(folder.iterdir(), key=lambda path: path.read_text(), reverse=True)):
+                os.utime(path, (1000 - age, 1000 - age))
+        kept({"n": 0}, make)  # used again: now the second is the oldest
+        kept({"n": 3}, make)
+    assert sorted(path.read_text() for path in folder.iterdir()) == ["1", "3", "4"]
+
+
+def test_clearing_leaves_what_is_not_ours(folder: Path) -> None:
+    _, make = counting()
+    with keeping():
+        kept({}, make)
+    (folder / "notes.json").write_text("mine")
+    assert clear() == (1, 1)
+    assert [path.name for path in folder.iterdir()] == ["notes.json"]
+
+
+def test_a_prediction_that_is_read_is_the_one_that_was_computed() -> None:
+    """All of it: an error that is NaN, the logarithm of an update of 0; the bar comes to its end either way."""
+    layer = (Sublayer(kind=SublayerKind.SELF, norms=frozenset({"q", "pre"})), Sublayer(kind=SublayerKind.FFN))
+    for gain in (1.0, 0.0):
+        grown = tuple(Sublayer(kind=one.kind, norms=one.norms, gains={"out": gain, "fc2": gain}) for one in layer)
+        network, inputs = Transformer(encoder=2 * grown, placement="none"), Inputs(num_tokens=2)
+        advanced: list[float] = []
+        computed = update_of(network, inputs, "sgd", replicates=1)
+        with keeping():
+            written, read = (update_of(network, inputs, "sgd", advance=advanced.append, replicates=1) for _ in "12")
+        # NaN is equal to nothing: compared as text.
+        assert repr(computed) == repr(written) == repr(read)
+        assert advanced[-1] == sum(advanced[:-1]) == 2 * network.num_sublayers
+
+
+def test_the_command_answers_the_same_and_clears(folder: Path) -> None:
+    asked = "predict --scheme pre-ln --optimizer adam --attention --layers 1,2 --json"
+    first, second = told(*asked.split()), told(*asked.split())
+    assert first == second and list(folder.iterdir())
+    assert told("--clear-cache").startswith("removed 2 kept answers, ")
+    assert not list(folder.iterdir())
