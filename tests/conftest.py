@@ -22,13 +22,13 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 # Thousands of derivations in one process: sympy keeps more of what it worked out than for a command that answers one.
 os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
-os.environ["DEPTHLAW_CACHE"] = ""  # a test computes what it asks, and finds nothing that another one or the user kept
 
 # The folder of what tests/once.py makes once in a run: made before the workers start, which inherit its name.
 FOLDER = "DEPTHLAW_TEST_RUN"
 _made = FOLDER not in os.environ
 if _made:
     os.environ[FOLDER] = tempfile.mkdtemp(prefix="depthlaw-tests-")
+os.environ["DEPTHLAW_CACHE"] = f"{os.environ[FOLDER]}/kept"  # what commands answer is this run's, and not the user's
 
 # `default` tries the same cases every time. `long` looks for new ones: HYPOTHESIS_PROFILE=long make test.
 settings.register_profile("default", max_examples=100, deadline=None, derandomize=True, print_blob=True)

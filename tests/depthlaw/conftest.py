@@ -1,13 +1,22 @@
-"""Commands that ask theory each question once: quick ``rule`` and ``predict``."""
+"""Theory is asked each question once in a run of the tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import pytest
+
+from depthlaw.system.kept import keeping
+
+
+@pytest.fixture(autouse=True)
+def kept_in_this_run() -> Iterator[None]:
+    """What the kernel rung predicts of a network is predicted once, in however many words and forms it is asked."""
+    with keeping():
+        yield
 
 
 @pytest.fixture
@@ -23,15 +32,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"depthlaw.theory.{module}.{name}", _remembering(module, name))
 
 
-@pytest.fixture
-def kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel rung predicts each network once, in however many words and forms the commands are asked about it."""
-    once = _remembering("kernel.predict", "predict_kernel")
-    monkeypatch.setattr("depthlaw.theory.kernel.predict.predict_kernel", once)
-
-
 _THEORY = (
-    ("kernel.predict", "predict_kernel"),
     ("meanfield.growth", "update_order"),
     ("meanfield.update", "predict_setting"),
     ("rules.check", "rule_order"),
@@ -45,8 +46,7 @@ def _remembering(module: str, name: str) -> Callable[..., Any]:
     function, known = getattr(import_module(f"depthlaw.theory.{module}"), name), dict[str, Any]()
 
     def remembered(*asked: Any, **named: Any) -> Any:
-        """advance: of a bar, told nothing of what is known."""
-        question = repr((asked, {option: value for option, value in named.items() if option != "advance"}))
+        question = repr((asked, named))
         if question not in known:
             known[question] = function(*asked, **named)
         return known[question]

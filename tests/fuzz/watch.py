@@ -352,11 +352,9 @@ _MOST_TRAINED = 20_000
 @contextmanager
 def watching(folder: Path) -> Iterator[Watch]:
     """What gives inputs to the command, in a folder that is its own."""
+    import depthlaw.network.kernel
     import depthlaw.sims.measure
-    import depthlaw.theory.kernel.predict
     from depthlaw import paper_checks
-    from depthlaw.advice import rule_roles
-    from depthlaw.auditing import updates
     from depthlaw.network import measuring
     from depthlaw.system import places
 
@@ -372,13 +370,12 @@ def watching(folder: Path) -> Iterator[Watch]:
         patch.setattr(places, "RECORDS", folder / "records")
         patch.setattr(measuring, "LOCAL", folder / "records" / "local" / "measure.jsonl")
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))
+        patch.setenv("DEPTHLAW_CACHE", "")
         patch.setattr("torch.cuda.is_available", lambda: False)
         patch.setattr("depthlaw.sims.ensemble.available_bytes", lambda device: 2**33)
         patch.setattr(depthlaw.sims.measure, "run", _only(depthlaw.sims.measure.run, _is_small_question))
-        predict = _only(depthlaw.theory.kernel.predict.predict_kernel, _is_small_network)
-        patch.setattr(depthlaw.theory.kernel.predict, "predict_kernel", predict)
-        patch.setattr(rule_roles, "predict_kernel", predict)
-        patch.setattr(updates, "predict_kernel", predict)
+        predict = _only(depthlaw.network.kernel.predict_kernel, _is_small_network)
+        patch.setattr(depthlaw.network.kernel, "predict_kernel", predict)
         patch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers: _Here())
         patch.setattr("depthlaw.sims.cluster._greets", lambda host, port: True)  # it would connect, as a client would
         for work in (

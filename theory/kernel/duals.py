@@ -20,6 +20,7 @@ from functools import cache
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
+from numpy.polynomial.polynomial import polyval
 from scipy.special import erf, gammaln
 from sympy import Expr, lambdify
 
@@ -199,16 +200,16 @@ def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], s
 
 def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
     """sum_k c_ik c_jk rho_ij^k over k >= first. coefficients: (n, terms)."""
-    chosen = coefficients[:, first:]
-    powers = np.arange(first, coefficients.shape[1])[:, None, None]
+    chosen = coefficients * (np.arange(coefficients.shape[1]) >= first)
     own = (chosen**2).sum(1)
     level = float(own.max())
     # level - c_i . c_j, exactly 0 for equal rows of the largest: a product of matrices rounds equal entries differently
     short = (level - np.add.outer(own, own) / 2) + ((chosen[:, None] - chosen) ** 2).sum(-1) / 2
-    is_near = gap < 0.5
-    logs = np.log1p(-np.where(is_near, gap, 0.0))
-    lost = np.where(is_near, -np.expm1(powers * logs), 1 - (1 - gap) ** powers)  # 1 - rho^k, (terms, n, n)
-    return Gram(level, short + np.einsum("ik,jk,kij->ij", chosen, chosen, lost))
+    # sum_k p_k (1 - rho^k) is the gap times sum_j rho^j (p_(j+1) + p_(j+2) + ...), which keeps the digits of small gaps
+    is_one_row = (chosen == chosen[0]).all()
+    products = chosen[0] ** 2 if is_one_row else (chosen[:, None] * chosen).transpose(2, 0, 1)
+    tails = products[:0:-1].cumsum(0)[::-1]
+    return Gram(level, short + gap * polyval(1 - gap, tails, tensor=False))
 
 
 _kept: dict[tuple[str, float], Array] = {}

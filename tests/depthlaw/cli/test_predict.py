@@ -27,7 +27,6 @@ from depthlaw.theory.kernel.after_start import LAWS, made, predict_after_start
 from depthlaw.theory.kernel.predict import Inputs, Stream, predict_kernel
 from tests.command import depthlaw, document, told
 
-pytestmark = pytest.mark.usefixtures("kernel_once")
 ONE = "--scheme pre-ln --optimizer sgd --sublayers 2 --attention --tokens 3"
 SEVERAL = "--scheme deepnorm --optimizer adam --sublayers 2,4,8 --attention --tokens 3"
 IN_LAYERS = "--scheme deepnorm --optimizer adam --layers 1,4 --attention --tokens 3"
