@@ -19,7 +19,7 @@ from rich.console import Console
 from depthlaw.advice.code import code
 from depthlaw.advice.own import OwnNetwork, warnings_of
 from depthlaw.advice.remedies import TwoDepths, layers_text
-from depthlaw.advice.remedy import Remedy, factors_of, matters_of
+from depthlaw.advice.remedy import Remedy, factors_of, matters_of, vanished_of
 from depthlaw.advice.text import line, show
 from depthlaw.network.network import Network, sublayers_of
 from depthlaw.system.page import Page
@@ -65,6 +65,11 @@ class Advice:
     def name(self) -> str:
         """Of the model that was asked about."""
         return self.deep.scheme.name
+
+    @property
+    def vanished(self) -> list[str]:
+        """Roles that matter in the tuned model, and hardly move the deeper one."""
+        return vanished_of(self.matters, self.factors)
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -25,7 +25,18 @@ from depthlaw.advice.laws import (
 )
 from depthlaw.advice.own import OwnNetwork
 from depthlaw.advice.records import record_of
-from depthlaw.advice.remedy import ALL, HELD, MATTERS, Outlook, Remedy, away, branches_of, factors_of, matters_of
+from depthlaw.advice.remedy import (
+    ALL,
+    HELD,
+    MATTERS,
+    Outlook,
+    Remedy,
+    away,
+    branches_of,
+    factors_of,
+    matters_of,
+    vanished_of,
+)
 from depthlaw.network.lower import COUPLED
 from depthlaw.network.network import Network
 from depthlaw.network.predicted_rows import shares
@@ -43,8 +54,8 @@ REPLICATES = 1
 """Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
 most of their error is gone from the ratio of two updates: a test holds it against the whole prediction."""
 _DERIVED = "derived for"
-_VANISHED = 1e-3
-"""The factor of a role of whose update nothing is left that a learning rate could bring back."""
+_WHOLE = 2.0
+"""What a role that else vanishes may grow or shrink by, and is told to stay."""
 
 
 def layers_text(network: Network) -> str:
@@ -91,6 +102,10 @@ class TwoDepths:
     @cached_property
     def last(self) -> Outlook:
         return self.outlook(self.plain)
+
+    @cached_property
+    def vanished(self) -> list[str]:
+        return vanished_of(matters_of(self.first, self.last), factors_of(self.first, self.last))
 
     def outlook(self, config: ModelConfig) -> Outlook:
         """NoTheoryError for what the kernel rung does not know."""
@@ -159,7 +174,7 @@ class TwoDepths:
             look.update * sum(share * rates.get(role, 1.0) for role, share in look.shares.items())
             for look, rates in ((first, {}), (outlook, own_rates))
         )
-        matters = matters_of(first, self.last)
+        matters = [role for role in matters_of(first, self.last) if role not in self.vanished]
         rates, eps, relative_update = {}, {}, {}
         degrees = optimizer_named(self.optimizer)
         p, t = float(degrees.gradient_degree), float(degrees.parameter_degree)
@@ -199,12 +214,12 @@ class TwoDepths:
             "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
         )
         factors, matters = factors_of(self.first, last), matters_of(self.first, last)
-        # A role that vanishes, or that hardly counts and goes the other way, as behind a cross-attention whose tokens
-        # become alike, is left: its rate would be beyond all bounds.
+        # A role that vanishes, or that hardly counts and goes the other way, as keys do where all tokens become alike,
+        # is left: its rate would be beyond all bounds, and one step of it as large as its matrix.
         rates = {
             role: 1 / x
             for role, x in factors.items()
-            if role != "update" and _VANISHED < x < math.inf and _moves(x)
+            if role != "update" and MATTERS <= x < math.inf and _moves(x)
             if role in matters or (x > 1) == (factors["update"] > 1)
         }
         if any(role in rates for role in matters):
@@ -279,6 +294,13 @@ class TwoDepths:
             yield (
                 f"{name} does the same job twice: deeper models have smaller output matrices and a smaller branch "
                 "weight"
+            )
+        for role in self.vanished:
+            whole = [remedy.name for remedy in remedies if away(remedy.leaves[role]) <= _WHOLE]
+            yield (
+                f"{role} hardly moves the deeper model: x {self.last.roles[role] / self.first.roles[role]:.2g} where "
+                "nothing is changed. No learning rate is raised for it, and no way is ranked by it; "
+                + (f"within a factor of {_WHOLE:g} it stays with {', '.join(whole)}" if whole else "every way loses it")
             )
         for remedy in remedies:
             if remedy.warnings:

@@ -149,6 +149,11 @@ def matters_of(*outlooks: Outlook) -> list[str]:
     return [role for role in roles if any(outlook.shares.get(role, 0.0) >= MATTERS for outlook in outlooks)]
 
 
+def vanished_of(matters: Sequence[str], factors: Mapping[str, float]) -> list[str]:
+    """Of the roles that matter, those of whose update so little is left that what is left does not matter."""
+    return [role for role in matters if factors.get(role, 1.0) < MATTERS]
+
+
 def away(factor: float) -> float:
     """From 1: a factor of at least 1."""
     return max(factor, 1 / factor) if factor > 0 else math.inf

@@ -63,11 +63,14 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     best, other = last.remedies[0], other_way(last.remedies)
     at = f" at {layers_text(last.deep)} layers" if len(advices) > 1 else ""
     if best.changes:
-        page.say(f"Do this{at}: {_way(best)}", "bold")
+        page.say(f"Do this{at}: {_way(best, last)}", "bold")
     else:
-        page.say(f"Change nothing{at}: each kind of parameter that matters moves as far as before, {_WITHIN}.", "bold")
+        page.say(
+            f"Change nothing{at}: {_each(last)} kind of parameter that matters moves as far as before, {_WITHIN}.",
+            "bold",
+        )
     if other is not None:
-        page.say(f"Or this: {_way(other)} {known_of(other)[0].upper()}{known_of(other)[1:]}.", "bold")
+        page.say(f"Or this: {_way(other, last)} {known_of(other)[0].upper()}{known_of(other)[1:]}.", "bold")
     for warning in last.warnings:
         page.say(f"Mind: {warning}.", "bold yellow")
     page.show(_table(advices))
@@ -116,6 +119,8 @@ def _nothing(advices: Sequence[Advice]) -> str:
         )
     if not carries and worst != most and nothing.worst > HELD * away(last.factors["update"]):
         text += f"; most changes {worst}, {WORDS[worst]}: {times(nothing.leaves[worst])}"
+    for role in last.vanished:
+        text += f"; {role}, {WORDS[role]}, hardly moves it any more: {times(last.factors[role])}"
     return f"{text}."
 
 
@@ -141,9 +146,13 @@ def other_way(remedies: Sequence[Remedy]) -> Remedy | None:
     return next(iter([*easy, *others, *rest]), None)
 
 
-def _way(remedy: Remedy) -> str:
+def _each(advice: Advice) -> str:
+    return "each other" if advice.vanished else "each"
+
+
+def _way(remedy: Remedy, advice: Advice) -> str:
     if remedy.worst <= HELD:
-        left = f"Then each kind of parameter moves it as far as before, {_WITHIN}."
+        left = f"Then {_each(advice)} kind of parameter moves it as far as before, {_WITHIN}."
     else:
         left = f"That leaves {_worst(remedy)}, {WORDS[remedy.worst_role]}."
     return f"{remedy.name}: {_changes(remedy)}. {left}"

@@ -437,6 +437,17 @@ def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     assert "q" not in rates and max(map(away, rates.values())) < 1e3
 
 
+def test_a_role_that_matters_and_vanishes_is_told_and_neither_raised_nor_ranked_by() -> None:
+    """Keys under Muon, whose step has one size: they matter at 4 layers of Post-LN, and at 32 all tokens are alike."""
+    advice = advise(scheme="post-ln", optimizer="muon+adamw", from_layers=4, layers=32, d_model=512)
+    assert advice.vanished == ["k"] and advice.factors["k"] < 0.05 <= advice.shares["fc2"]
+    assert max(named(advice, "learning-rates").own_rates.values()) <= 1
+    assert all(remedy.worst_role != "k" for remedy in advice.remedies)
+    (remark,) = (remark for remark in advice.remarks if "hardly moves the deeper model" in remark)
+    assert remark.startswith("k ") and "depth-mup" in remark
+    assert "k, the keys, hardly moves it any more" in " ".join(str(advice).split())
+
+
 def test_vectors_do_not_decay_and_matrices_decay_as_before() -> None:
     advice = asked("adamw", **GPT)
     code = pasted(advice.code(named(advice, "depth-mup")))
