@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from rich.console import Console
 
 from depthlaw.advice.code import code
 from depthlaw.advice.own import OwnNetwork, warnings_of
-from depthlaw.advice.remedies import TwoDepths, layers_text
+from depthlaw.advice.remedies import REPLICATES, TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, factors_of, matters_of, vanished_of
 from depthlaw.advice.text import line, show
+from depthlaw.network import EFFORT
+from depthlaw.network.embedding import beside_another
 from depthlaw.network.network import Network, sublayers_of
 from depthlaw.system.page import Page
 from depthlaw.theory.schemes import scheme as scheme_named
@@ -261,8 +263,26 @@ def compared(
         shares=depths.last.shares,
         matters=matters_of(depths.first, depths.last),
         remedies=sorted(remedies, key=lambda remedy: remedy.rank),
-        remarks=list(depths.remarks(remedies)),
+        remarks=[*depths.remarks(remedies), *_of_the_embedding(depths, remedies)],
     )
+
+
+def _of_the_embedding(depths: TwoDepths, remedies: Sequence[Remedy]) -> Iterator[str]:
+    """Of the model as it is, and of the first way that changes more than learning rates: what the embedding's scale has
+    to do with the growth."""
+    ranked = sorted(remedies, key=lambda remedy: remedy.rank)
+    ways = [remedy for remedy in ranked if remedy.name == "nothing" or (remedy.changes and not remedy.own_rates)]
+    for way in sorted(ways[:2], key=lambda remedy: remedy.name != "nothing"):
+        other = beside_another(
+            *(depths.shallow, depths.deep, depths.optimizer),
+            configs=(way.tuned, way.config),
+            growth=None if way.changes else depths.last.update / depths.first.update,
+            advance=depths.advance,
+            effort=EFFORT["logit"],
+            replicates=REPLICATES,
+        )
+        if other is not None and other.text:
+            yield f"{way.name}: {other.text}"
 
 
 def of_model(
@@ -302,7 +322,9 @@ def num_passes(shallow: Network, deep: Network, optimizer: str) -> int:
     depths = TwoDepths(shallow, deep, optimizer)
     laws = [depths.is_whole(name, note) for name, note, _ in depths.laws()]
     at_both = sum(laws) * (shallow.depth + deep.depth)
-    return 2 * (shallow.depth + deep.depth * (1 + len(laws) + (depths.kept != depths.plain)) + at_both)
+    of_embeddings = 3 * (shallow.depth + deep.depth)
+    with_laws = deep.depth * (1 + len(laws) + (depths.kept != depths.plain))
+    return 2 * (shallow.depth + with_laws + at_both + of_embeddings)
 
 
 def check(shallow: Network, deep: Network, optimizer: str) -> None:

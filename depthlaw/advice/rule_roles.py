@@ -17,6 +17,7 @@ from typing import Any
 from sympy import S
 
 from depthlaw.advice.records import training_runs
+from depthlaw.network.embedding import LARGE, PUBLISHED, OtherEmbedding
 from depthlaw.network.kernel import update_of
 from depthlaw.network.predicted_rows import finite, shares
 from depthlaw.system.places import TRAINING_RECORDS
@@ -84,7 +85,7 @@ def other_roles(
     asked = list(counts.values())
     answer: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
     answer["tuned"] = None if tuned is None else [*tuned.values()] if len(asked) > 1 else next(iter(tuned.values()))
-    answer |= dict.fromkeys(("layers", "network", "matrices", "error", "scheme", "command", "d_model"))
+    answer |= dict.fromkeys(("layers", "network", "matrices", "embedding", "error", "scheme", "command", "d_model"))
     answer |= {"roles": {}, "not_computed": None, "d_model": d_model}
     lengths = [sum(depth.values()) for depth in (counts, tuned or counts)]
     are_both_deep = 2 * min(lengths) > MOST_LAYERS
@@ -121,8 +122,13 @@ def _grown(
     """From one depth to the other. ValueError and ArithmeticError for what the kernel rung does not know."""
     num_tokens = tokens_of(rule.norm, d_model)
     networks = [_transformer(rule, depth, activation, norm_kind) for depth in (shallow, deep)]
-    first, last = (
-        update_of(network, Inputs(num_tokens=num_tokens), rule.optimizer, effort=EFFORT) for network in networks
+    stds = (LARGE,) if rule.norm == "post" else (LARGE, PUBLISHED)  # a post-norm forgets the embedding's scale
+    (first, last), *beside = (
+        [
+            update_of(network, Inputs(num_tokens=num_tokens, embedding_std=std), rule.optimizer, effort=EFFORT)
+            for network in networks
+        ]
+        for std in stds
     )
     few, many = (sum(map(len, network.sides)) for network in networks)
     # one layer is no power law's beginning: small exponents from there say nothing
@@ -146,7 +152,12 @@ def _grown(
     row = {"update": last.update, "roles": {role: last.roles[role] for role in others}}
     of_matrices = {role: [None] for role in others} if d_model is None else shares([row], units, d_model)
     roles = sorted(others, key=lambda role: -others[role]["exponent"])
+    growths = [after.update / before.update for before, after in ((first, last), *beside) if before.update]
+    other = None
+    if len(growths) == 2 and all(map(math.isfinite, growths)):
+        other = OtherEmbedding(std=LARGE, growth=growths[0], other_std=PUBLISHED, other_growth=growths[1])
     return {
+        "embedding": None if other is None else other.document() | {"says": other.text},
         "unmoved": sorted(role for role, value in outside.items() if value == 0),
         "matrices": growth(first.update, last.update, FLAT),
         "roles": {role: others[role] | {"share": of_matrices[role][0]} for role in roles},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depthlaw.cli.shared import options, words
 from depthlaw.cli.shared.layers import show_layers
@@ -13,6 +14,11 @@ from depthlaw.cli.shared.network_options import ATTENTION, MOST_TOKENS, MOST_WAL
 from depthlaw.cli.shared.options import BadInputError, option, refusing
 from depthlaw.cli.shared.output import counted, print_json
 from depthlaw.system.page import Page, grid
+
+if TYPE_CHECKING:
+    from depthlaw.network.embedding import OtherEmbedding
+    from depthlaw.network.network import Network
+    from depthlaw.theory.meanfield.setting import Prediction
 
 EXAMPLES = (
     "predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000",
@@ -202,6 +208,7 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, 
         for network in networks(stack, transformer, width or ANY_WIDTH, MOST_WALKED, MOST_TOKENS)
     ]
     num_passes = sum(2 * network.depth for network in asked) * (1 if how.later is None else 6)
+    num_passes += 2 * (asked[0].depth + asked[-1].depth) if len(asked) > 1 else 0
     with counted("predicting", num_passes) as advance, refusing():
         effort = 1.0 if how.is_precise else EFFORT[transformer.loss or "logit"]
         predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
@@ -211,10 +218,27 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, 
                 network.after_start(stack.optimizer, **how.later, advance=advance, effort=effort) for network in asked
             ]
 
+        other = _beside_another_embedding(asked, predictions, stack.optimizer, advance)
+
     from depthlaw.network.predicted_rows import after_start, document_of_transformers
 
     answer = document_of_transformers(asked, predictions, stack.optimizer, width, by_layer=how.by_layer)
+    answer["embedding"] = None if other is None else other.document() | {"says": other.text}
     return answer if how.later is None else answer | {"after_start": after_start(asked, updates, how.later)}
+
+
+def _beside_another_embedding(
+    asked: Sequence[Network], predictions: Sequence[Prediction], optimizer: str, advance: Callable[[float], None]
+) -> OtherEmbedding | None:
+    """From the first depth to the last; None where there is one depth, or no growth that floats hold."""
+    from depthlaw.network import EFFORT
+    from depthlaw.network.embedding import beside_another
+
+    first, last = predictions[0].update, predictions[-1].update
+    if len(asked) == 1 or not (0 < first < math.inf and 0 < last < math.inf):
+        return None
+    how = {"growth": last / first, "advance": advance, "effort": EFFORT["logit"], "replicates": 1}
+    return beside_another(asked[0], asked[-1], optimizer, **how)
 
 
 # ---------------------------------------------------------------- stacks, for people
@@ -350,6 +374,9 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         show_layers(page, row)
     for line in filter(None, (words.admin_text(answer), words.left_out_text(answer))):
         page.say(line)
+    if (other := answer["embedding"]) is not None and other["says"]:
+        first, last = (next(iter(depth.items())) for depth in (depths[0], depths[-1]))
+        page.say(f"From {first[0]} {first[1]} to {last[1]}, {other['says']}.")
     if "after_start" in answer:
         _show_later(page, answer["after_start"], depths)
 

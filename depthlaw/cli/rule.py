@@ -134,6 +134,9 @@ def show(
     if (text := what_is_held(sides, others)) is not None:
         page.say(f"{text}.")
     page.say(_left_open(others))
+    if (other := others["embedding"]) is not None and other["says"]:
+        few, many = ("-".join(map(str, one)) if isinstance(one, list) else one for one in others["layers"])
+        page.say(f"From {few} to {many} layers, {other['says']}.", _WARNING)
     if (text := not_asked(others)) is not None:
         page.say(f"{text}.", _WARNING)
     said = warnings_of(others, is_held=True)

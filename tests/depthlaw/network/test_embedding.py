@@ -1,0 +1,73 @@
+"""Where the embedding's scale decides how the update grows: said unasked, and so in networks that are built."""
+
+from statistics import fmean
+
+import pytest
+
+from depthlaw.advice.advice import advise
+from depthlaw.network.block import Block
+from depthlaw.network.embedding import PUBLISHED, OtherEmbedding, beside_another
+from depthlaw.network.network import Network
+from depthlaw.sims.measure import Question, collect
+from depthlaw.theory.schemes import scheme
+from tests.command import document, options, told
+
+
+def network(name: str, num_layers: int, std: float = 1.0) -> Network:
+    shape = {"arch": "decoder", "d_model": 128, "num_tokens": 4, "num_heads": 2}
+    return Network(scheme=scheme(name), num_sublayers=2 * num_layers, block=Block(embedding_std=std), **shape)
+
+
+def other(name: str, std: float = 1.0) -> OtherEmbedding | None:
+    few, many = (network(name, count, std) for count in (4, 16))
+    return beside_another(few, many, "adam", effort=1 / 4, replicates=1)
+
+
+def measured_growth(std: float) -> float:
+    few, many = (
+        fmean(
+            collect(Question(config=one.config("adam"), task=one.task, optimizers=("adam",)), range(8))["adam/update"]
+        )
+        for one in (network("completep", count, std) for count in (4, 16))
+    )
+    return many / few
+
+
+def test_completep_is_flat_only_beside_a_large_embedding_predicted_and_measured() -> None:
+    told_of = other("completep")
+    assert told_of is not None and told_of.matters
+    assert (told_of.std, told_of.other_std) == (1.0, PUBLISHED)
+    assert told_of.growth == pytest.approx(measured_growth(1.0), rel=0.1)
+    assert told_of.other_growth == pytest.approx(measured_growth(PUBLISHED), rel=0.1)
+    assert told_of.growth < 1.1 < 1.7 < told_of.other_growth
+    assert told_of.text.endswith("It is flat only beside an embedding as large as the branches")
+
+
+def test_the_other_of_a_small_embedding_is_a_large_one() -> None:
+    small, large = other("completep", PUBLISHED), other("completep")
+    assert small is not None and large is not None
+    assert small.growth == pytest.approx(large.other_growth) and small.other_growth == pytest.approx(large.growth)
+    assert small.text.endswith("Beside an embedding 50 times as large it would be flat")
+
+
+def test_nothing_is_said_where_the_embedding_changes_nothing() -> None:
+    assert other("post-ln") is None  # a post-norm forgets it
+    flat = other("depth-mup")
+    assert flat is not None and not flat.matters and flat.text == ""
+
+
+def test_predict_rule_and_advise_say_it_unasked() -> None:
+    asked = options(scheme="completep", optimizer="adamw", layers="2,8", tokens=4)
+    found = document("predict", *asked, "--attention")["embedding"]
+    assert found["matters"] and found["says"] in " ".join(told("predict", *asked, "--attention").split())
+    assert (
+        document("predict", *options(scheme="completep", optimizer="adamw", layers=2), "--attention")["embedding"]
+        is None
+    )
+    sides = ["rule", *options(norm="pre", optimizer="adamw", arch="encoder-decoder", layers=8, decoder_layers=8)]
+    assert document(*sides)["other_roles"]["embedding"]["matters"]
+    assert "From 2-2 to 8-8 layers, the embedding decides the growth" in " ".join(told(*sides).split())
+    post = ["rule", *options(norm="post", optimizer="adamw", arch="decoder", layers=8)]
+    assert document(*post)["other_roles"]["embedding"] is None
+    advice = advise(scheme="completep", optimizer="adamw", from_layers=4, layers=16, d_model=128, num_tokens=4)
+    assert any(remark.startswith("nothing: the embedding decides the growth") for remark in advice.remarks)
