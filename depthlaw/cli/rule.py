@@ -134,9 +134,6 @@ def show(
     if (text := what_is_held(sides, others)) is not None:
         page.say(f"{text}.")
     page.say(_left_open(others))
-    if (other := others["embedding"]) is not None and other["says"]:
-        few, many = ("-".join(map(str, one)) if isinstance(one, list) else one for one in others["layers"])
-        page.say(f"From {few} to {many} layers, {other['says']}.", _WARNING)
     if (text := not_asked(others)) is not None:
         page.say(f"{text}.", _WARNING)
     said = warnings_of(others, is_held=True)
@@ -210,6 +207,8 @@ def _update(side: Entry, of: str, answer: Entry) -> str:
     if (matrices := answer["other_roles"]["matrices"]) is not None:
         few, many = _span(answer["other_roles"])
         parts.append(f"with softmax attention it goes x {matrices['growth']:.3g} from {few} to {many} layers")
+    if (other := answer["other_roles"]["embedding"]) is not None and other["matters"]:
+        parts[-1] += f", x {other['other_growth']:.3g} beside an embedding of std {other['other_std']:g}"
     return f"{'; '.join(parts)}."
 
 

@@ -27,18 +27,17 @@ class OtherEmbedding:
 
     @property
     def text(self) -> str:
-        """In a sentence or two; empty where the embedding makes no difference to the growth."""
+        """In a sentence; empty where the embedding makes no difference to the growth."""
         if not self.matters:
             return ""
-        told = (
-            f"the embedding decides the growth: x {self.growth:.3g} with entries of standard deviation {self.std:.3g}, "
-            f"as here; x {self.other_growth:.3g} with {self.other_std:.3g}"
-        )
+        own, other = f"x {self.growth:.3g} with entries of std {self.std:.3g}", f"x {self.other_growth:.3g} with "
+        told = f"{own}, {other}{self.other_std:.3g}"
         if _is_flat(self.growth):
-            return f"{told}. It is flat only beside an embedding as large as the branches"
+            return f"the update is flat only beside an embedding as large as the branches: {told}"
         if _is_flat(self.other_growth):
-            return f"{told}. Beside an embedding {self.other_std / self.std:.3g} times as large it would be flat"
-        return told
+            told = f"{own}, {other}an embedding {self.other_std / self.std:.3g} times as large"
+            return f"the update is not flat beside so small an embedding: {told}"
+        return f"how the update grows depends on the embedding: {told}"
 
     @property
     def matters(self) -> bool:

@@ -53,7 +53,7 @@ answer = cache(answer_anew)
 def test_shape() -> None:
     found = answer(SEVERAL)
     keys = "schema_version scheme optimizer activation norm_kind network unit rows leading_order exponents "
-    assert set(found) == {*(keys + "is_power_law lr_multiplier role_units shares holds").split()}
+    assert set(found) == {*(keys + "is_power_law lr_multiplier role_units shares embedding holds").split()}
     assert found["leading_order"] == NO_ORDER
     order = answer("--scheme pre-ln --optimizer sgd --sublayers 2 --activation gelu")["leading_order"]
     assert set(NO_ORDER) <= set(order), "the keys of an order that is there"

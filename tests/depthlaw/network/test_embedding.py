@@ -40,14 +40,14 @@ def test_completep_is_flat_only_beside_a_large_embedding_predicted_and_measured(
     assert told_of.growth == pytest.approx(measured_growth(1.0), rel=0.1)
     assert told_of.other_growth == pytest.approx(measured_growth(PUBLISHED), rel=0.1)
     assert told_of.growth < 1.1 < 1.7 < told_of.other_growth
-    assert told_of.text.endswith("It is flat only beside an embedding as large as the branches")
+    assert told_of.text.startswith("the update is flat only beside an embedding as large as the branches: x ")
 
 
 def test_the_other_of_a_small_embedding_is_a_large_one() -> None:
     small, large = other("completep", PUBLISHED), other("completep")
     assert small is not None and large is not None
     assert small.growth == pytest.approx(large.other_growth) and small.other_growth == pytest.approx(large.growth)
-    assert small.text.endswith("Beside an embedding 50 times as large it would be flat")
+    assert small.text.endswith("with an embedding 50 times as large")
 
 
 def test_nothing_is_said_where_the_embedding_changes_nothing() -> None:
@@ -66,8 +66,8 @@ def test_predict_rule_and_advise_say_it_unasked() -> None:
     )
     sides = ["rule", *options(norm="pre", optimizer="adamw", arch="encoder-decoder", layers=8, decoder_layers=8)]
     assert document(*sides)["other_roles"]["embedding"]["matters"]
-    assert "From 2-2 to 8-8 layers, the embedding decides the growth" in " ".join(told(*sides).split())
+    assert "beside an embedding of std 0.02" in " ".join(told(*sides).split())
     post = ["rule", *options(norm="post", optimizer="adamw", arch="decoder", layers=8)]
     assert document(*post)["other_roles"]["embedding"] is None
     advice = advise(scheme="completep", optimizer="adamw", from_layers=4, layers=16, d_model=128, num_tokens=4)
-    assert any(remark.startswith("nothing: the embedding decides the growth") for remark in advice.remarks)
+    assert any(remark.startswith("nothing: the update is flat only beside") for remark in advice.remarks)
