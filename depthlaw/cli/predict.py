@@ -269,6 +269,7 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
         if order["next_term"] is not None:
             page.say(f"Next term, {order['next_term_is']}: {order['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
+    page.say(words.update_text(answer), "dim")
     page.say(f"Holds at {answer['holds']}.", "dim")
 
 

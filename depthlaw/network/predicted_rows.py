@@ -43,6 +43,7 @@ def document_of_stacks(
 ) -> dict[str, Any]:
     """Stacks of FFNs with these numbers of sublayers. gains: w and v by sublayer, in place of the
     scheme's; there is no leading order of them. ValueError, in one line, for a depth that the scheme does not have."""
+    from depthlaw.sims.config import NORMALISATION
     from depthlaw.theory.meanfield.update import predict_setting
 
     predictions = [predict_setting(setting, length, **gains) for length in lengths]
@@ -51,6 +52,7 @@ def document_of_stacks(
         optimizer=setting.optimizer.name,
         activation=setting.activation.name,
         norm_kind=setting.scheme.stack.norm_function or setting.norm_kind.value,
+        unit=NORMALISATION[setting.optimizer.name]._asdict(),
         rows=[{"num_sublayers": prediction.num_sublayers, **predicted_row(prediction)} for prediction in predictions],
         leading_order=None if gains else leading_order(setting),
         holds=HOLDS,

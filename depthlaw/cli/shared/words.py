@@ -54,10 +54,10 @@ def depth_cells(row: Mapping[str, Any], *, is_in_layers: bool) -> dict[str, str]
 
 def update_text(answer: Mapping[str, Any]) -> str:
     """What the numbers are."""
-    objective = "one logit"
-    if answer["network"].get("loss") == "ce":
+    objective, network = "one logit", answer.get("network", {})
+    if network.get("loss") == "ce":
         objective = "the loss"
-    elif answer["network"].get("readout") == "sum":
+    elif network.get("readout") == "sum":
         objective = "the sum of a logit of each token"
     return (
         f"L: residual sublayers; N: layers. update: what a first step of the branch matrices changes {objective} "
