@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class BranchRule(Changeable):
     """branch, rate: what multiplies each branch and the learning rate, in L sublayers. order: of the first update under
-    an optimizer of the FFN-only rung (sgd, adam or lamb)."""
+    an optimizer of the FFN-only rung (sgd, adam, lamb or muon)."""
 
     branch: Expr
     rate: Expr = S.One
@@ -72,7 +72,7 @@ def _by_sum(s: BranchRule) -> list[bool | None]:
     return [algebra.settles(ratios)]
 
 
-_BRANCH = (_by_order, _by_sum)
+BRANCH = (_by_order, _by_sum)
 
 # ---------------------------------------------------------------- Chizat and MiniCPM: the rate that goes with a branch
 
@@ -86,7 +86,7 @@ _CZ_01 = claim(
     quote="a branch of 1/(L M), and gradient descent's rate times L M D",
     summary="with a branch of 1/L gradient descent's rate is times L: its first update then does not depend on depth",
     statement=_CHIZAT,
-    checks=_BRANCH,
+    checks=BRANCH,
     mutants=changed(_CHIZAT, rate=[S.One, sqrt(L), L**2], branch=1 / sqrt(L)),
 )
 
@@ -100,7 +100,7 @@ _MC_01 = claim(
     quote="a branch of 1.4/sqrt(N), N layers, and a rate that is not scaled with depth",
     summary="with a branch of 1.4/sqrt(N) Adam's first update does not grow with depth at one learning rate",
     statement=_MINICPM,
-    checks=_BRANCH,
+    checks=BRANCH,
     mutants=changed(_MINICPM, order=[L, 1 / L], branch=S.One),
     expected=Verdict.REFUTED,
     instead=Amendment(

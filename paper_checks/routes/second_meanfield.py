@@ -2,6 +2,7 @@
 
 One input at infinite width, FFN sublayers, one optimizer step per unit learning rate. SGD adds up squared gradients;
 Adam's step is a sign, so it adds up absolute values; LAMB's is that times the root mean square of the matrix, its gain.
+Muon's is a polar factor, so it adds up singular values: of one input a gradient has one, its norm.
 
 What it shares with ``theory`` is a scheme's data in ``theory.schemes``: where its norms stand, and its weights and
 gains as expressions in L and l. So a new scheme is known here, too. What it does not share is the recursion, the sums
@@ -236,7 +237,7 @@ def log_update(
     of: str | Scheme, length: int, activation: str = "relu", norm_kind: str = "layernorm", optimizer: str = "sgd"
 ) -> float:
     """log of the update of ``length`` FFN sublayers, which may be too large for a float itself; -inf of an update 0."""
-    if optimizer not in ("sgd", "adam", "lamb"):
+    if optimizer not in ("sgd", "adam", "lamb", "muon"):
         raise ValueError(f"{optimizer} is not written here")
     norms, a, b, c, w, v, start, multiplier = coefficients(of, length)
     if start != 1 and (norms.pre or norms.post or norms.branch):
@@ -252,6 +253,8 @@ def log_update(
     logs = log_gradients(norms, a2, branch, per_sublayer.through, below)
     if optimizer == "sgd":
         return log_sum(logs, per_sublayer.fc1 + per_sublayer.fc2)
+    if optimizer == "muon":
+        return log_sum(logs / 2, multiplier * (np.sqrt(per_sublayer.fc1) + np.sqrt(per_sublayer.fc2)))
     if not norms.inner:
         size = moment.size
     elif norm_kind == "layernorm":
