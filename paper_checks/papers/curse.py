@@ -7,6 +7,7 @@ before the branches. What the abstract says of trained models takes training.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 from sympy import Rational, S, Symbol, exp, expand_log, log, series, simplify, sqrt
@@ -17,6 +18,7 @@ from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check, python_command
 from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
+from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.symbols import L, scratch
 
 _TRAINED = "variances of the stream by layer along training, of Pre-LN networks of several depths"
@@ -217,4 +219,34 @@ _CD_04 = claim(
     ),
 )
 
-CLAIMS = (_CD_01, _CD_02, _CD_03, _CD_04)
+# ---------------------------------------------------------------- CD-07: with scaled initialisation
+
+_LNS = SCHEMES["ln-scaling"]
+_TWICE = replace(_LNS, name="ln-scaling with gpt2's init", stack=replace(_LNS.stack, gain_out=1 / sqrt(L)))
+_BOTH = StreamOrder(scheme=_TWICE, low=S.One, high=S.One)
+_RUNS = "training runs of LayerNorm Scaling with and without scaled initialisation"
+
+_CD_07 = Claim(
+    id="CD-07",
+    kind=Kind.RESULT,
+    locator="the README of the code",
+    quote="LNS together with scaled init is worse than LNS alone",
+    summary="scaled initialisation on top of LayerNorm Scaling makes it worse: branches are then scaled down twice",
+    parts=(
+        Part(
+            name="scaled down twice: the stream does not grow at all, at initialisation",
+            statement=_BOTH,
+            checks=STREAM,
+            mutants=changed(_BOTH, low=[log(L)], high=[1 / L]),
+        ),
+        Part(
+            name="worse, in training",
+            statement=Values.of("the loss with both is higher"),
+            checks=(awaits(_RUNS),),
+            expected=Verdict.UNDECIDED,
+            open=_RUNS,
+        ),
+    ),
+)
+
+CLAIMS = (_CD_01, _CD_02, _CD_03, _CD_04, _CD_07)

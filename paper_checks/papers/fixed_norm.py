@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 from sympy import Expr, S, sqrt
 
@@ -17,13 +18,14 @@ from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.papers.branch_weights import BRANCH, BranchRule
 from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
+from depthlaw.paper_checks.routes.drawn import WIDTH, PreNorm
 from depthlaw.theory.symbols import L
 
 _SWEEPS = "sweeps of the learning rate at several depths, each trained as its source trains"
 _PLAIN = BranchRule(branch=S.One, optimizer="muon", order=sqrt(L))
 
 
-def _first_update(statement: BranchRule, **rest: Amendment | Verdict | str) -> Part:
+def _first_update(statement: BranchRule, **rest: Any) -> Part:
     orders = [order for order in (S.One, sqrt(L), L) if order != statement.order]
     return Part(
         name="the first update at one rate, at initialisation",
@@ -75,28 +77,16 @@ _HYPERP = BranchRule(branch=1 / sqrt(L), rate=1 / sqrt(L), optimizer="muon")
 
 @cache
 def _moved(num_sublayers: int, branch: float, rate: float) -> float:
-    """How far a logit moves in a step of Muon that keeps every matrix's norm: a drawn Pre-LN stack, 48 wide."""
+    """How far a logit moves in a step of Muon that keeps every matrix's norm, in a drawn Pre-LN stack."""
     import torch
 
-    def step(weight: torch.Tensor) -> torch.Tensor:
-        assert weight.grad is not None
-        u, _, v = torch.linalg.svd(weight.grad)
-        moved = weight + rate * weight.norm() * (u @ v) / len(weight) ** 0.5
-        return (moved * weight.norm() / moved.norm()).detach()
-
-    def logit(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        x = first
-        for w1, w2 in pairs:
-            x = x + branch * (x / x.square().mean().sqrt() @ w1).relu() @ w2
-        return (x / x.square().mean().sqrt()) @ readout
-
-    draw = torch.Generator().manual_seed(7)
-    first, readout = (torch.randn(48, generator=draw, dtype=torch.float64) for _ in range(2))
-    matrices = torch.randn((num_sublayers, 2, 48, 48), generator=draw, dtype=torch.float64) / 48**0.5
-    pairs = [(w1.requires_grad_(), w2.requires_grad_()) for w1, w2 in matrices]
-    before = logit(pairs)
-    before.backward()
-    return float((logit([(step(w1), step(w2)) for w1, w2 in pairs]) - before).detach())
+    stack = PreNorm(num_sublayers, branch)
+    matrices, *rest = stack.drawn
+    u, _, v = torch.linalg.svd(stack.gradients)
+    lengths = matrices.norm(dim=(-2, -1), keepdim=True)
+    moved = matrices + rate * lengths * (u @ v) / WIDTH**0.5
+    moved = moved * lengths / moved.norm(dim=(-2, -1), keepdim=True)
+    return float(stack.logit(moved, *rest) - stack.logit(matrices, *rest))
 
 
 @check(Route.MEASURED, "a logit's move in one step on the spheres, drawn Pre-LN stacks of 8 and 128 sublayers")

@@ -165,7 +165,8 @@ def _gradients(*, is_inside: bool, num_sublayers: int = 8) -> tuple[Any, Any]:
     x = norm(first)
     for (w1, w2), gain in zip(matrices, gains, strict=True):
         x = gain * norm(num_sublayers * x + ((norm(x) if is_inside else x) @ w1).relu() @ w2)
-    return torch.autograd.grad(x @ readout, (matrices, gains))
+    of_matrices, of_gains = torch.autograd.grad(x @ readout, (matrices, gains))
+    return of_matrices, of_gains
 
 
 @check(

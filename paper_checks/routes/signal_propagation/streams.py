@@ -15,6 +15,7 @@ from depthlaw.paper_checks.claims.claim import Route
 from depthlaw.paper_checks.claims.statements import Changeable
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, python_command
+from depthlaw.theory.schemes import Scheme
 from depthlaw.theory.symbols import L, l
 
 
@@ -22,7 +23,7 @@ from depthlaw.theory.symbols import L, l
 class StreamOrder(Changeable):
     """low, high: orders in L sublayers that E x_L^2 is at least, and at most, up to constants; None where not said."""
 
-    scheme: str
+    scheme: str | Scheme
     low: Expr | None = None
     high: Expr | None = None
 
@@ -30,10 +31,14 @@ class StreamOrder(Changeable):
     def text(self) -> str:
         low = "" if self.low is None else f"Theta({self.low}) <= "
         high = "" if self.high is None else f" <= Theta({self.high})"
-        return f"{low}E x_L^2{high} in {self.scheme}, relu, at initialisation"
+        return f"{low}E x_L^2{high} in {self.named}, relu, at initialisation"
+
+    @property
+    def named(self) -> str:
+        return self.scheme if isinstance(self.scheme, str) else self.scheme.name
 
 
-def second_moment(scheme: str) -> Expr:
+def second_moment(of: str | Scheme) -> Expr:
     """E x_L^2 of a stack of ReLU FFNs with a norm before each branch, in L (even, where the layer's index matters).
 
     >>> from depthlaw.paper_checks.routes.signal_propagation.streams import second_moment
@@ -45,9 +50,10 @@ def second_moment(scheme: str) -> Expr:
     from depthlaw.theory.schemes import SCHEMES
     from depthlaw.theory.stack import NormKind, transfer
 
-    stack = SCHEMES[scheme].stack
+    scheme = SCHEMES[of] if isinstance(of, str) else of
+    stack = scheme.stack
     if not stack.placement.pre or stack.residual_weight != 1:
-        raise LookupError(f"{scheme}: what a branch adds depends on the stream")
+        raise LookupError(f"{scheme.name}: what a branch adds depends on the stream")
     layer = symbol_of("k", integer=True, positive=True)
     names = ("branch_weight", "input_scale", "gain_in", "gain_out")
     letters = {name: getattr(stack, name).subs(ceiling(l / 2), layer) for name in names}
@@ -78,7 +84,7 @@ def _by_algebra(s: StreamOrder) -> Answers:
     shown = [{"num_sublayers": n, "stream": float(value.subs(L, n).evalf())} for n in (8, 64, 512)]
     command = python_command(
         f"from depthlaw.paper_checks.routes.second_meanfield import stream; "
-        f"print(*[stream('{s.scheme}', n) for n in (8, 64, 512)])"
+        f"print(*[stream('{s.named}', n) for n in (8, 64, 512)])"
     )
     return Answers(
         holds=holds,
