@@ -190,7 +190,7 @@ def _of_tanh(scale: float) -> tuple[list[float], list[float]]:
     return seconds, slopes
 
 
-def _log_jacobians(lengths: tuple[int, ...], *, is_normed: bool, scale: float = 0.5) -> list[float]:
+def log_jacobians(lengths: tuple[int, ...], *, is_normed: bool, scale: float = 0.5) -> list[float]:
     """log of ||dx_L/dx_0||^2 / d of ReLU FFN branches W2 relu(W1 u), E x_0^2 = 1; u is norm(x), or tanh(scale x)."""
     q, total, found = 1.0, 0.0, []
     seconds, slopes = _of_tanh(scale)
@@ -234,7 +234,7 @@ def _added_up(s: Values) -> list[bool | None]:
     lengths = (10**3, 10**5)
     answers: list[bool | None] = []
     for name in ("pre", "free"):
-        found = _log_jacobians(lengths, is_normed=name == "pre")
+        found = log_jacobians(lengths, is_normed=name == "pre")
         ratios = [value / float(s[name].subs(L, length).evalf()) for value, length in zip(found, lengths, strict=True)]
         answers.append(abs(math.log(ratios[1] / ratios[0])) < 0.15)
     return answers
