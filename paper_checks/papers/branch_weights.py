@@ -1,4 +1,4 @@
-"""Branch weights and the learning rates that go with them: Chizat, MiniCPM and Megatron-LM, at initialisation.
+"""Branch weights and the rates that go with them: Chizat, MiniCPM, Megatron-LM and BranchNorm, at initialisation.
 
 A rule of both is held against how the first update of a Pre-LN stack grows, by two routes.
 """
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from sympy import Expr, Rational, S, log, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Amendment, Finding, Kind, Route, Verdict, claim
+from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Changeable, Values
 from depthlaw.paper_checks.routes import algebra, second_meanfield
-from depthlaw.paper_checks.routes.checks import Answers, check, order_key, order_of, python_command
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, order_key, order_of, python_command
+from depthlaw.theory.stack import POST, PRE, Placement, Stack
 from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class BranchRule(Changeable):
     rate: Expr = S.One
     optimizer: str = "adam"
     order: Expr = S.One
+    placement: Placement = PRE
 
     @property
     def text(self) -> str:
@@ -39,9 +41,8 @@ class BranchRule(Changeable):
     @property
     def scheme(self) -> Scheme:
         from depthlaw.theory.schemes import SCHEMES
-        from depthlaw.theory.stack import PRE, Stack
 
-        stack = Stack(placement=PRE, branch_weight=self.branch)
+        stack = Stack(placement=self.placement, branch_weight=self.branch)
         return replace(SCHEMES["pre-ln"], name=f"branch {self.branch}", stack=stack)
 
 
@@ -144,4 +145,33 @@ _MG_01 = claim(
     mutants=changed(_MEGATRON, init=[0, 1], branch=[0, -Rational(1, 2)]),
 )
 
-CLAIMS = (_CZ_01, _MC_01, _MG_01)
+# ---------------------------------------------------------------- BranchNorm: a branch weight that rises in training
+
+_EARLY = BranchRule(branch=1 / sqrt(L), optimizer="sgd", placement=POST)
+_LATER = "training runs of DeepNorm and BranchNorm at several depths"
+
+_BN_01 = Claim(
+    id="BN-01",
+    kind=Kind.RESULT,
+    locator="abstract",
+    quote="BranchNorm, which rescales the non-residual branch in accordance with the training period, stabilises the "
+    "training at the early stage, and encourages better convergence later",
+    summary="a branch weight that rises from 0 to 1 stabilises Post-LN early, and it converges better later",
+    parts=(
+        Part(
+            name="early: while the weight is at most 1/sqrt(L), the update at the initial matrices",
+            statement=_EARLY,
+            checks=BRANCH,
+            mutants=changed(_EARLY, branch=[L ** -Rational(1, 4), S.One]),
+        ),
+        Part(
+            name="later",
+            statement=Values.of("BranchNorm's loss at the end is lower than DeepNorm's"),
+            checks=(awaits(_LATER),),
+            expected=Verdict.UNDECIDED,
+            open=_LATER,
+        ),
+    ),
+)
+
+CLAIMS = (_BN_01, _CZ_01, _MC_01, _MG_01)
