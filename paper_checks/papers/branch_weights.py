@@ -54,7 +54,9 @@ def _by_order(s: BranchRule) -> Answers:
     found = update_order(Setting.of(s.scheme, s.optimizer))
     power, *_ = order_key(found.times(order_of(s.rate)))
     holds = order_key(found) == order_key(order_of(s.order / s.rate)) and found.growth == 0
-    sizes = [s.branch, s.rate, *([s.branch] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient
+    stream = max(S.One, sqrt(L) * s.branch, key=lambda size: order_key(order_of(size))[0])
+    passed = s.branch / stream  # the last norm divides by it
+    sizes = [passed, s.rate, *([passed] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient
     moved = " * ".join(["n", *(f"n**({float(order_key(order_of(size))[0])})" for size in sizes)])
     example = {
         "printed": s.text,

@@ -114,8 +114,8 @@ _SN_01 = Claim(
         ),
     ),
     finding=Finding(
-        "Spike No More's two conditions are one, at initialisation: a gradient's square grows by 1 + L gain^2/(2 std^2), "
-        "gain of the sublayers and std of the embedding",
+        "At initialisation Spike No More's two conditions are one: the gradient's square grows by 1 + L gain^2/(2 std^2), "
+        "the sublayers' gain and the embedding's std",
         rank=70,
     ),
 )

@@ -10,12 +10,13 @@ import math
 from functools import cache
 
 import mpmath
-from sympy import Expr, Rational, S, sqrt
+from sympy import Expr, Rational, S, simplify, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.claim import Kind, Route, claim
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes.checks import Answers, check
+from depthlaw.paper_checks.routes.drawn import norm
 from depthlaw.theory.symbols import scratch
 
 _R, _K = scratch("R", positive=True), scratch("K", positive=True)
@@ -101,28 +102,27 @@ _LT_01 = claim(
 # ---------------------------------------------------------------- LO-02: DeepNorm by visits
 
 _VISITS = Values.of(
-    "DeepNorm with alpha = M^(1/4) and beta = (4M)^(-1/4), M = {count}, on R visits of K sublayers: SGD's first update "
-    "does not grow with R",
-    count=_R * _K,
+    "post-norms with alpha = L^{power} and beta = (4L)^(-{power}), L = R K sublayers of which K are their own: SGD's "
+    "first update neither grows nor vanishes with the number R of visits",
+    power=S.Half,
 )
 
 
 @cache
-def _update(visits: int, layers: int, count: float) -> float:
+def _update(visits: int, layers: int, power: float) -> float:
     """The sum of squared gradients over the width, of drawn ReLU FFNs with post-norms, 64 wide; mean of 3 draws."""
     import torch
 
-    total = 0.0
+    total, count = 0.0, visits * layers
     for seed in range(3):
         draw = torch.Generator().manual_seed(seed)
         shape = (layers, 2, 64, 64)
-        matrices = torch.randn(shape, generator=draw, dtype=torch.float64) / 8 * (4 * count) ** -0.25
+        matrices = torch.randn(shape, generator=draw, dtype=torch.float64) / 8 * (4 * count) ** -power
         matrices.requires_grad_()
         x, readout = (torch.randn(64, generator=draw, dtype=torch.float64) for _ in range(2))
         for _ in range(visits):
             for w1, w2 in matrices:
-                x = count**0.25 * x + (x @ w1).relu() @ w2
-                x = x / x.square().mean().sqrt()
+                x = norm(count**power * x + (x @ w1).relu() @ w2)
         (gradient,) = torch.autograd.grad(x @ readout, matrices)
         total += float(gradient.square().sum()) / 64 / 3
     return total
@@ -132,44 +132,30 @@ def _update(visits: int, layers: int, count: float) -> float:
     Route.ARITHMETIC,
     "the power of R in K R^2 beta^2 / alpha^2: gradients of R visits are alike, and add up before they are squared",
 )
-def _by_alike(s: Values) -> list[bool | None]:
-    ratio = _K * _R**2 * Rational(1, 2) / s["count"]  # beta^2 / alpha^2 = 1/(2 M)
-    return [not ratio.has(_R)]
+def _by_alike(s: Values) -> Answers:
+    length, power = _R * _K, s["power"]
+    ratio = simplify(_K * _R**2 * (4 * length) ** (-2 * power) / length ** (2 * power))
+    return Answers(holds=[not ratio.has(_R)], numbers={"update": str(ratio)})
 
 
 @check(Route.MEASURED, "drawn stacks of 1 and 4 sublayers, visited 4 and 32 times")
 def _by_gradients(s: Values) -> Answers:
-    found = {k: [_update(r, k, _at(s["count"], r, k)) for r in (4, 32)] for k in (1, 4)}
-    holds = [_stays(values) for values in found.values()]
-    numbers = {f"{k} sublayers, 4 and 32 visits": [round(value, 1) for value in values] for k, values in found.items()}
-    example = {"printed": s.text, "found": f"the update: {numbers}", "command": "depthlaw explain LO-02"}
-    return Answers(holds=holds, numbers=numbers, counterexample=None if all(holds) else example)
+    found = {k: [_update(r, k, float(s["power"])) for r in (4, 32)] for k in (1, 4)}
+    numbers = {f"{k} sublayers, 4 and 32 visits": [round(value, 3) for value in values] for k, values in found.items()}
+    return Answers(holds=[_stays(values) for values in found.values()], numbers=numbers)
 
 
-_LO_02 = Claim(
-    id="LO-02",
+_LO_02 = claim(
+    "LO-02",
     kind=Kind.RESULT,
-    locator="the rule, at second hand: its formula was not to be read",
-    quote="DeepNorm's rule for looped layers, by the number of visits",
-    summary="DeepNorm's alpha and beta, by the number of visits in all, hold the update of looped layers",
-    parts=(
-        Part(
-            name="M the visits in all, SGD's first update",
-            statement=_VISITS,
-            checks=(_by_alike, _by_gradients),
-            mutants=changed(_VISITS, count=[_K, sqrt(_R) * _K, S.One * _K**2]),
-            expected=Verdict.REFUTED,
-            instead=Amendment(
-                statement=_VISITS.with_(count=_R**2 * _K), text="M = R^2 K: visits of one layer count by their square"
-            ),
-            condition="layers that are not shared; or another formula than DeepNorm's, with M the visits",
-        ),
-    ),
-    finding=Finding(
-        "DeepNorm's constants for the number of visits do not hold the update of looped layers: SGD's grows as the "
-        "visits of a layer, and M = R^2 K holds it",
-        rank=69,
-    ),
+    name="SGD's first update at fixed K; with K it vanishes as 1/K",
+    locator="abstract",
+    quote="in the conservative aligned regime the exponent has to increase from 1/4 to 1/2 as the loop count grows at "
+    "fixed physical depth: alpha = (2N)^(1/2) and beta = (8N)^(-1/2) for unrolled depth N",
+    summary="DeepNorm's exponent has to be 1/2 instead of 1/4 where layers are looped: visits of one layer are alike",
+    statement=_VISITS,
+    checks=(_by_alike, _by_gradients),
+    mutants=changed(_VISITS, power=[Rational(1, 4), Rational(3, 4)]),
 )
 
 CLAIMS = (_LT_01, _LO_02)
