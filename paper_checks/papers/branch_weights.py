@@ -5,7 +5,7 @@ A rule of both is held against how the first update of a Pre-LN stack grows, by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sympy import Expr, Rational, S, log, sqrt
@@ -15,7 +15,6 @@ from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, 
 from depthlaw.paper_checks.claims.statements import Changeable, Values
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check, order_key, order_of, python_command
-from depthlaw.theory.stack import POST, PRE, Placement, Stack
 from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class BranchRule(Changeable):
     rate: Expr = S.One
     optimizer: str = "adam"
     order: Expr = S.One
-    placement: Placement = PRE
+    norm: str = "pre"
 
     @property
     def text(self) -> str:
@@ -40,10 +39,7 @@ class BranchRule(Changeable):
 
     @property
     def scheme(self) -> Scheme:
-        from depthlaw.theory.schemes import SCHEMES
-
-        stack = Stack(placement=self.placement, branch_weight=self.branch)
-        return replace(SCHEMES["pre-ln"], name=f"branch {self.branch}", stack=stack)
+        return second_meanfield.variant("pre-ln", norm=self.norm, branch_weight=self.branch)
 
 
 @check(Route.MEANFIELD, "leading order of the update of Pre-LN FFN sublayers with these branches, times the rate")
@@ -149,7 +145,7 @@ _MG_01 = claim(
 
 # ---------------------------------------------------------------- BranchNorm: a branch weight that rises in training
 
-_EARLY = BranchRule(branch=1 / sqrt(L), optimizer="sgd", placement=POST)
+_EARLY = BranchRule(branch=1 / sqrt(L), optimizer="sgd", norm="post")
 _LATER = "training runs of DeepNorm and BranchNorm at several depths"
 
 _BN_01 = Claim(

@@ -7,7 +7,6 @@ before the branches. What the abstract says of trained models takes training.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 from sympy import Rational, S, Symbol, exp, expand_log, log, series, simplify, sqrt
@@ -18,7 +17,6 @@ from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check, python_command
 from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
-from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.symbols import L, scratch
 
 _TRAINED = "variances of the stream by layer along training, of Pre-LN networks of several depths"
@@ -221,9 +219,7 @@ _CD_04 = claim(
 
 # ---------------------------------------------------------------- CD-07: with scaled initialisation
 
-_LNS = SCHEMES["ln-scaling"]
-_TWICE = replace(_LNS, name="ln-scaling with gpt2's init", stack=replace(_LNS.stack, gain_out=1 / sqrt(L)))
-_BOTH = StreamOrder(scheme=_TWICE, low=S.One, high=S.One)
+_BOTH = StreamOrder(scheme="ln-scaling", gains=(None, 1 / sqrt(L)), low=S.One, high=S.One)
 _RUNS = "training runs of LayerNorm Scaling with and without scaled initialisation"
 
 _CD_07 = Claim(

@@ -114,8 +114,8 @@ _SN_01 = Claim(
         ),
     ),
     finding=Finding(
-        "At initialisation Spike No More's two conditions are one: the gradient's square grows by 1 + L gain^2/(2 std^2), "
-        "the sublayers' gain and the embedding's std",
+        "At initialisation Spike No More's two conditions are one: a gradient's square grows by 1 + L g^2/(2 s^2), "
+        "g the gain of the sublayers and s the std of the embedding",
         rank=70,
     ),
 )

@@ -175,7 +175,8 @@ _HB_01 = Claim(
     ),
     finding=Finding(
         "Steps of a fixed norm do not make a rate transfer over depth by themselves, at initialisation: Pre-LN's first "
-        "update grows as sqrt(L) under Muon on spheres as well, as HyperP's theorem says (the abstract has: improve transfer)",
+        "update grows as sqrt(L) under Muon on spheres as well, as HyperP's theorem has it (in Hyperball's abstract "
+        "they improve transfer, no more)",
         rank=66,
     ),
 )

@@ -6,8 +6,6 @@ are small, and what a step adds to them is not.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sympy import Expr, Integer, Rational, S, Symbol, limit, log, oo, solve, sqrt
 
 from depthlaw.paper_checks.claims.broken import Mutant, changed
@@ -16,7 +14,6 @@ from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
 from depthlaw.paper_checks.routes.checks import Answers, check, python_command
 from depthlaw.paper_checks.routes.signal_propagation.streams import STREAM, StreamOrder
-from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.symbols import L, N
 
 # ---------------------------------------------------------------- EM-01: DeepNorm's exponent
@@ -76,11 +73,8 @@ _EM_01 = claim(
 
 # ---------------------------------------------------------------- GN-01: GPT-NeoX
 
-_PRE = SCHEMES["pre-ln"]
-_NEOX = replace(
-    _PRE, name="gpt-neox's init", stack=replace(_PRE.stack, gain_in=sqrt(Rational(2, 5)), gain_out=4 / L)
-)  # 2/(N sqrt(d)), N = L/2
-_ACTIVATIONS = StreamOrder(scheme=_NEOX, low=S.One, high=S.One)
+_WANG = 4 / L  # 2/(N sqrt(d)), N = L/2, in units of 1/sqrt(d)
+_ACTIVATIONS = StreamOrder(scheme="pre-ln", gains=(sqrt(Rational(2, 5)), _WANG), low=S.One, high=S.One)
 
 _GN_01 = claim(
     "GN-01",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sympy import Expr, Rational, S, Symbol, integrate, pi, simplify, sqrt
 
@@ -14,8 +14,10 @@ from depthlaw.paper_checks.papers.by_layer import log_jacobians
 from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
 from depthlaw.paper_checks.routes.drawn import PreNorm
-from depthlaw.theory.schemes import SCHEMES, Scheme
 from depthlaw.theory.symbols import L, N
+
+if TYPE_CHECKING:
+    from depthlaw.theory.schemes import Scheme
 
 # ---------------------------------------------------------------- RZ-01: ReZero
 
@@ -103,9 +105,7 @@ _EMBEDDING = Values.of(
 
 
 def _t_fixup(embedding: Expr) -> Scheme:
-    of = SCHEMES["t-fixup"]
-    scale = S(embedding).subs(N, L / 2)
-    return replace(of, name=f"embedding {scale}", stack=replace(of.stack, embedding_scale=scale))
+    return second_meanfield.variant("t-fixup", embedding_scale=S(embedding).subs(N, L / 2))
 
 
 @check(Route.MEANFIELD, "leading order of SGD's update of its FFNs")

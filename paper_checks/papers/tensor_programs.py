@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Claim, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.papers.branch_weights import BRANCH, BranchRule
+from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check, growth_part
 from depthlaw.paper_checks.routes.drawn import WIDTH, PreNorm, norm
 from depthlaw.theory.symbols import L, scratch
@@ -48,11 +48,7 @@ _STEP = Rational(1, 4)
 
 def _scheme(alpha: Expr, gamma: Expr) -> Scheme:
     """A residual network without norms, as the source has it, under an optimizer whose step forgets the gradient."""
-    from depthlaw.theory.schemes import SCHEMES
-    from depthlaw.theory.stack import NO_NORM, Stack
-
-    bare = Stack(placement=NO_NORM, branch_weight=L**-alpha)
-    return replace(SCHEMES["depth-mup"], name=f"branch L^-{alpha}", stack=bare, lr_multiplier=L**-gamma)
+    return second_meanfield.variant("depth-mup", norm="none", branch_weight=L**-alpha, lr_multiplier=L**-gamma)
 
 
 def _cases(s: Values) -> list[tuple[Expr, Expr, str]]:

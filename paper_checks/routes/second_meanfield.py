@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -83,6 +84,26 @@ def _law(letter: Expr) -> Callable[[int], Any]:
     if letter.has(l):
         return lambda length: function(float(length), np.arange(1.0, length + 1))
     return lambda length: float(function(float(length), 1.0))
+
+
+def variant(of: str, *, norm: str = "", lr_multiplier: Any = None, **letters: Any) -> Scheme:
+    """A scheme with other data. norm: where its norms stand, a name of ``PLACEMENTS``, or none. letters: of its stack.
+
+    It is made here, where schemes are data, so that a claim's second route asks nothing else of ``theory``.
+
+    >>> from depthlaw.paper_checks.routes.second_meanfield import variant
+    >>> from depthlaw.theory.symbols import L
+    >>> found = variant("completep", branch_weight=1 / L, norm="post")
+    >>> found.name, found.stack.branch_weight, found.stack.placement.names
+    ('completep, norm post, branch_weight 1/L', 1/L, ('post',))
+    """
+    own = scheme(of)
+    told = {"norm": norm, **letters, "lr_multiplier": lr_multiplier}
+    name = ", ".join([of, *(f"{key} {value}" for key, value in told.items() if value not in ("", None))])
+    if norm:
+        letters["placement"] = PLACEMENTS.get(norm, Placement())
+    rate = own.lr_multiplier if lr_multiplier is None else lr_multiplier
+    return replace(own, name=name, stack=replace(own.stack, **letters), lr_multiplier=rate)
 
 
 # ---------------------------------------------------------------- moments of an activation

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sympy import Expr, S, Sum, ceiling, exp, harmonic, limit, log, oo, sqrt
 from sympy import Symbol as symbol_of
@@ -15,27 +16,33 @@ from depthlaw.paper_checks.claims.claim import Route
 from depthlaw.paper_checks.claims.statements import Changeable
 from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, python_command
-from depthlaw.theory.schemes import Scheme
 from depthlaw.theory.symbols import L, l
+
+if TYPE_CHECKING:
+    from depthlaw.theory.schemes import Scheme
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOrder(Changeable):
-    """low, high: orders in L sublayers that E x_L^2 is at least, and at most, up to constants; None where not said."""
+    """low, high: orders in L sublayers that E x_L^2 is at least, and at most, up to constants; None where not said.
+    gains: of W1 and W2, in place of the scheme's; None for its own."""
 
-    scheme: str | Scheme
+    scheme: str
     low: Expr | None = None
     high: Expr | None = None
+    gains: tuple[Expr | None, Expr | None] = (None, None)
 
     @property
     def text(self) -> str:
         low = "" if self.low is None else f"Theta({self.low}) <= "
         high = "" if self.high is None else f" <= Theta({self.high})"
-        return f"{low}E x_L^2{high} in {self.named}, relu, at initialisation"
+        gains = "" if self.gains == (None, None) else f" with gains {' and '.join(map(str, self.gains))}"
+        return f"{low}E x_L^2{high} in {self.scheme}{gains}, relu, at initialisation"
 
     @property
-    def named(self) -> str:
-        return self.scheme if isinstance(self.scheme, str) else self.scheme.name
+    def meant(self) -> Scheme:
+        gains = {name: gain for name, gain in zip(("gain_in", "gain_out"), self.gains, strict=True) if gain is not None}
+        return second_meanfield.variant(self.scheme, **gains)
 
 
 def second_moment(of: str | Scheme) -> Expr:
@@ -75,7 +82,7 @@ def _compared(value: Expr, order: Expr) -> int:
 
 @check(Route.PROOF, "what each branch adds to the stream, added up")
 def _by_algebra(s: StreamOrder) -> Answers:
-    value = second_moment(s.scheme)
+    value = second_moment(s.meant)
     holds: list[bool | None] = []
     if s.low is not None:
         holds.append(_compared(value, s.low) >= 0)
@@ -84,7 +91,7 @@ def _by_algebra(s: StreamOrder) -> Answers:
     shown = [{"num_sublayers": n, "stream": float(value.subs(L, n).evalf())} for n in (8, 64, 512)]
     command = python_command(
         f"from depthlaw.paper_checks.routes.second_meanfield import stream; "
-        f"print(*[stream('{s.named}', n) for n in (8, 64, 512)])"
+        f"print(*[stream('{s.scheme}', n) for n in (8, 64, 512)])"
     )
     return Answers(
         holds=holds,
@@ -98,7 +105,7 @@ def _by_algebra(s: StreamOrder) -> Answers:
 
 @check(Route.NUMERIC, "E x_L^2 / order at 10^2, 10^4, 10^6 sublayers, summed one by one")
 def _by_sum(s: StreamOrder) -> list[bool | None]:
-    logs = [math.log(second_meanfield.stream(s.scheme, length)) for length in second_meanfield.LENGTHS]
+    logs = [math.log(second_meanfield.stream(s.meant, length)) for length in second_meanfield.LENGTHS]
     answers: list[bool | None] = []
     for order, sign in ((s.low, 1), (s.high, -1)):
         if order is None:
