@@ -165,8 +165,8 @@ _HC_02 = Claim(
         ),
     ),
     finding=Finding(
-        "mHC's doubly stochastic maps keep the mean of the streams alone: what differs between streams dies out with "
-        "depth, 0.6^60 = 5e-14 of it where each map takes a tenth from every other stream",
+        "mHC's doubly stochastic maps keep the mean of the streams alone: what differs between streams dies out "
+        "exponentially with depth, unless the maps are permutations",
         rank=68,
     ),
 )
