@@ -1,20 +1,20 @@
-"""Branch weights and the learning rates that go with them: Chizat, MiniCPM and Megatron-LM, at initialisation.
+"""Branch weights and the rates that go with them: Chizat, MiniCPM, Megatron-LM and BranchNorm, at initialisation.
 
 A rule of both is held against how the first update of a Pre-LN stack grows, by two routes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sympy import Expr, Rational, S, log, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Amendment, Finding, Kind, Route, Verdict, claim
+from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Changeable, Values
 from depthlaw.paper_checks.routes import algebra, second_meanfield
-from depthlaw.paper_checks.routes.checks import Answers, check, order_key, order_of, python_command
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, order_key, order_of, python_command
 from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class BranchRule(Changeable):
     """branch, rate: what multiplies each branch and the learning rate, in L sublayers. order: of the first update under
-    an optimizer of the FFN-only rung (sgd, adam or lamb)."""
+    an optimizer of the FFN-only rung (sgd, adam, lamb or muon)."""
 
     branch: Expr
     rate: Expr = S.One
     optimizer: str = "adam"
     order: Expr = S.One
+    norm: str = "pre"
 
     @property
     def text(self) -> str:
@@ -38,11 +39,7 @@ class BranchRule(Changeable):
 
     @property
     def scheme(self) -> Scheme:
-        from depthlaw.theory.schemes import SCHEMES
-        from depthlaw.theory.stack import PRE, Stack
-
-        stack = Stack(placement=PRE, branch_weight=self.branch)
-        return replace(SCHEMES["pre-ln"], name=f"branch {self.branch}", stack=stack)
+        return second_meanfield.variant("pre-ln", norm=self.norm, branch_weight=self.branch)
 
 
 @check(Route.MEANFIELD, "leading order of the update of Pre-LN FFN sublayers with these branches, times the rate")
@@ -53,7 +50,9 @@ def _by_order(s: BranchRule) -> Answers:
     found = update_order(Setting.of(s.scheme, s.optimizer))
     power, *_ = order_key(found.times(order_of(s.rate)))
     holds = order_key(found) == order_key(order_of(s.order / s.rate)) and found.growth == 0
-    sizes = [s.branch, s.rate, *([s.branch] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient
+    stream = max(S.One, sqrt(L) * s.branch, key=lambda size: order_key(order_of(size))[0])
+    passed = s.branch / stream  # the last norm divides by it
+    sizes = [passed, s.rate, *([passed] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient
     moved = " * ".join(["n", *(f"n**({float(order_key(order_of(size))[0])})" for size in sizes)])
     example = {
         "printed": s.text,
@@ -72,7 +71,7 @@ def _by_sum(s: BranchRule) -> list[bool | None]:
     return [algebra.settles(ratios)]
 
 
-_BRANCH = (_by_order, _by_sum)
+BRANCH = (_by_order, _by_sum)
 
 # ---------------------------------------------------------------- Chizat and MiniCPM: the rate that goes with a branch
 
@@ -86,7 +85,7 @@ _CZ_01 = claim(
     quote="a branch of 1/(L M), and gradient descent's rate times L M D",
     summary="with a branch of 1/L gradient descent's rate is times L: its first update then does not depend on depth",
     statement=_CHIZAT,
-    checks=_BRANCH,
+    checks=BRANCH,
     mutants=changed(_CHIZAT, rate=[S.One, sqrt(L), L**2], branch=1 / sqrt(L)),
 )
 
@@ -100,7 +99,7 @@ _MC_01 = claim(
     quote="a branch of 1.4/sqrt(N), N layers, and a rate that is not scaled with depth",
     summary="with a branch of 1.4/sqrt(N) Adam's first update does not grow with depth at one learning rate",
     statement=_MINICPM,
-    checks=_BRANCH,
+    checks=BRANCH,
     mutants=changed(_MINICPM, order=[L, 1 / L], branch=S.One),
     expected=Verdict.REFUTED,
     instead=Amendment(
@@ -144,4 +143,33 @@ _MG_01 = claim(
     mutants=changed(_MEGATRON, init=[0, 1], branch=[0, -Rational(1, 2)]),
 )
 
-CLAIMS = (_CZ_01, _MC_01, _MG_01)
+# ---------------------------------------------------------------- BranchNorm: a branch weight that rises in training
+
+_EARLY = BranchRule(branch=1 / sqrt(L), optimizer="sgd", norm="post")
+_LATER = "training runs of DeepNorm and BranchNorm at several depths"
+
+_BN_01 = Claim(
+    id="BN-01",
+    kind=Kind.RESULT,
+    locator="abstract",
+    quote="BranchNorm, which rescales the non-residual branch in accordance with the training period, stabilises the "
+    "training at the early stage, and encourages better convergence later",
+    summary="a branch weight that rises from 0 to 1 stabilises Post-LN early, and it converges better later",
+    parts=(
+        Part(
+            name="early: while the weight is at most 1/sqrt(L), the update at the initial matrices",
+            statement=_EARLY,
+            checks=BRANCH,
+            mutants=changed(_EARLY, branch=[L ** -Rational(1, 4), S.One]),
+        ),
+        Part(
+            name="later",
+            statement=Values.of("BranchNorm's loss at the end is lower than DeepNorm's"),
+            checks=(awaits(_LATER),),
+            expected=Verdict.UNDECIDED,
+            open=_LATER,
+        ),
+    ),
+)
+
+CLAIMS = (_BN_01, _CZ_01, _MC_01, _MG_01)

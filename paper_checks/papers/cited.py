@@ -1,6 +1,6 @@
 """What the sources cite, and each source's own model of it.
 
-LI-01, LI-02: Liu et al., "Understanding the Difficulty of Training Transformers" (Admin), arXiv 2004.08249.
+LI-01, LI-02, LI-06: Liu et al., "Understanding the Difficulty of Training Transformers" (Admin), arXiv 2004.08249.
 
 LI-03, LI-04: Xiong et al., "On Layer Normalization in the Transformer Architecture", arXiv 2002.04745. Its network:
 blocks of attention and a ReLU FFN of hidden width d, every matrix N(0, 1/d), W^Q = W^K = 0, so attention is the mean of
@@ -99,6 +99,8 @@ def _admin(id_: str, locator: str, scheme: str, order: Expr, share: Expr, each: 
 
 _LI_01 = _admin("LI-01", "Corollary 1", "pre-ln", log(L), harmonic(L + 1) - 1, 1 / (l + 1), GROWTH_BY_KERNEL_ANEW)
 _LI_02 = _admin("LI-02", "Corollary 2", "post-ln", L, L / 2, S.Half, STACKS_ON_RECORD, GROWTH_BY_KERNEL_ANEW)
+_LI_06 = _admin("LI-06", "Section 4.3", "admin", log(L), harmonic(L + 1) - 1, 1 / (l + 1))
+"""Its profile omega_l^2 = 1 + the variances below makes a branch's share 1/(l + 1), as Pre-LN's is."""
 
 
 # ---------------------------------------------------------------- LI-03: Xiong et al.
@@ -322,4 +324,4 @@ _LI_05 = Claim(
     ),
 )
 
-CLAIMS: tuple[Claim, ...] = (_LI_01, _LI_02, _LI_03, _LI_04, _LI_05)
+CLAIMS: tuple[Claim, ...] = (_LI_01, _LI_02, _LI_03, _LI_04, _LI_05, _LI_06)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,11 +28,7 @@ _TABLE = Values.of(
 
 
 def _scheme(alpha: Expr, rate: Expr) -> Scheme:
-    from depthlaw.theory.schemes import SCHEMES
-    from depthlaw.theory.stack import PRE, Stack
-
-    stack = Stack(placement=PRE, branch_weight=L**-alpha)
-    return replace(SCHEMES["completep"], name=f"branch L^-{alpha}", stack=stack, lr_multiplier=L**rate)
+    return second_meanfield.variant("completep", branch_weight=L**-alpha, lr_multiplier=L**rate)
 
 
 @check(

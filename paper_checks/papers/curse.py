@@ -216,4 +216,32 @@ _CD_04 = claim(
     ),
 )
 
-CLAIMS = (_CD_01, _CD_02, _CD_03, _CD_04)
+# ---------------------------------------------------------------- CD-07: with scaled initialisation
+
+_BOTH = StreamOrder(scheme="ln-scaling", gains=(None, 1 / sqrt(L)), low=S.One, high=S.One)
+_RUNS = "training runs of LayerNorm Scaling with and without scaled initialisation"
+
+_CD_07 = Claim(
+    id="CD-07",
+    kind=Kind.RESULT,
+    locator="the README of the code",
+    quote="LNS together with scaled init is worse than LNS alone",
+    summary="scaled initialisation on top of LayerNorm Scaling makes it worse: branches are then scaled down twice",
+    parts=(
+        Part(
+            name="scaled down twice: the stream does not grow at all, at initialisation",
+            statement=_BOTH,
+            checks=STREAM,
+            mutants=changed(_BOTH, low=[log(L)], high=[1 / L]),
+        ),
+        Part(
+            name="worse, in training",
+            statement=Values.of("the loss with both is higher"),
+            checks=(awaits(_RUNS),),
+            expected=Verdict.UNDECIDED,
+            open=_RUNS,
+        ),
+    ),
+)
+
+CLAIMS = (_CD_01, _CD_02, _CD_03, _CD_04, _CD_07)

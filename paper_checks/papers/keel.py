@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from sympy import Expr, Integer, Rational, exp, limit, log, oo
 
 from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Mutant, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes import algebra
-from depthlaw.paper_checks.routes.checks import Answers, check, python_command
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, python_command
 from depthlaw.theory.symbols import L
 
 # ---------------------------------------------------------------- KE-02: the critical scale
@@ -122,4 +125,164 @@ _KE_04 = claim(
     ),
 )
 
-CLAIMS = (_KE_02, _KE_04)
+# ---------------------------------------------------------------- KE-03: the norm inside
+
+_GAINS = Values.of("LN(g LN(x)) is no multiple of g LN(x) where the gains g {are} all alike", are="are not")
+_STEP = Values.of(
+    "alpha = L, gains of 1: without the norm inside, the first gradients of the matrices are {word}", word="larger"
+)
+
+
+@check(Route.NUMERIC, "LN(g LN(x)) beside g LN(x) up to a factor, gains alike and not, 1,000 x of width 8")
+def _twice_normed(s: Values) -> list[bool | None]:
+    import numpy as np
+
+    draw = np.random.default_rng(3)
+    x, gains = draw.normal(size=(1000, 8)), np.ones(8) if s["are"] == "are" else np.exp(draw.normal(size=8))
+
+    def norm(z: np.ndarray) -> np.ndarray:
+        z = z - z.mean(-1, keepdims=True)
+        return z / np.sqrt((z**2).mean(-1, keepdims=True))
+
+    one, two = gains * norm(x), norm(gains * norm(x))
+    return [bool(abs(two - one * (two * one).sum() / (one**2).sum()).max() > 1e-3)]
+
+
+@cache
+def _gradients(*, is_inside: bool, num_sublayers: int = 8) -> tuple[Any, Any]:
+    """Of matrices, and of the outer norms' gains: a drawn Keel of FFNs, 16 wide, with the norm inside or without."""
+    import torch
+
+    draw = torch.Generator().manual_seed(11)
+    matrices = torch.randn((num_sublayers, 2, 16, 16), generator=draw, dtype=torch.float64) / 4
+    readout, first = (torch.randn(16, generator=draw, dtype=torch.float64) for _ in range(2))
+    gains = torch.ones((num_sublayers, 16), dtype=torch.float64)
+    matrices, gains = matrices.requires_grad_(), gains.requires_grad_()
+
+    def norm(z: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(z, (16,), eps=0.0)
+
+    x = norm(first)
+    for (w1, w2), gain in zip(matrices, gains, strict=True):
+        x = gain * norm(num_sublayers * x + ((norm(x) if is_inside else x) @ w1).relu() @ w2)
+    of_matrices, of_gains = torch.autograd.grad(x @ readout, (matrices, gains))
+    return of_matrices, of_gains
+
+
+@check(
+    Route.MEASURED,
+    "gradients of a drawn stack of 8 FFN sublayers, with and without the norm inside",
+    steps=lambda: ("gains of 1: the outer norm's output is normed, and LN(LN(z)) = LN(z) for every z: one function",),
+)
+def _first_step(s: Values) -> Answers:
+    (with_it, gains), (without, other_gains) = (_gradients(is_inside=inside) for inside in (True, False))
+    apart = float((with_it - without).norm() / with_it.norm())
+    longer = float(without.norm() / with_it.norm())
+    word = "equal" if apart < 1e-9 else "larger" if longer > 1 else "smaller"
+    of_gains = float((gains - other_gains).norm() / gains.norm())
+    found = f"matrices apart by {apart:.1e} of their length, the outer norms' gains by {of_gains:.2f} of theirs"
+    example = {"printed": s.text, "found": found, "command": "depthlaw explain KE-03"}
+    return Answers(
+        holds=[word == s["word"]],
+        numbers={"matrices": apart, "gains": of_gains},
+        counterexample=None if word == s["word"] else example,
+    )
+
+
+_STABLE = "training runs of Keel with and without the norm inside, at several depths"
+
+_KE_03 = Claim(
+    id="KE-03",
+    kind=Kind.STEP,
+    locator="Sections 3.4 and 4.2",
+    quote="the two LNs cannot be merged; alpha = L without the inner one is less stable",
+    summary="Keel's two norms cannot be merged into one, and without the inner one it is less stable",
+    parts=(
+        Part(
+            name="that they are not one norm, once gains differ",
+            statement=_GAINS,
+            checks=(_twice_normed,),
+            mutants=changed(_GAINS, are="are"),
+        ),
+        Part(
+            name="less stable, in the first step",
+            statement=_STEP,
+            checks=(_first_step,),
+            mutants=changed(_STEP, word="smaller"),
+            expected=Verdict.REFUTED,
+            instead=Amendment(
+                statement=_STEP.with_(word="equal"),
+                text="while gains are 1 both are one function of the matrices, and so is every gradient of a matrix",
+            ),
+            condition="gains that training has made differ; in the first step the gains' own gradients differ already",
+        ),
+        Part(
+            name="less stable, in training",
+            statement=_STEP,
+            checks=(awaits(_STABLE),),
+            expected=Verdict.UNDECIDED,
+            open=_STABLE,
+        ),
+    ),
+    finding=Finding(
+        "Keel's inner norm does nothing at the start: with gains of 1 the network without it is the same function, and "
+        "every matrix takes the same first step",
+        rank=67,
+    ),
+)
+
+# ---------------------------------------------------------------- KE-05: the largest rates
+
+_RATES = {
+    "pre-ln": ("0.00765", "0.00467"),
+    "keel": ("0.0101", "0.00631"),
+    "post-ln": ("0.0003", "0.00028"),
+    "deepnorm": ("0.00035", "0.00035"),
+}
+_LARGEST = Values.of("Table 1: {scheme} bears the largest rate of all, at 64 layers and at 512", scheme="keel")
+_FALLS = Values.of("from 64 to 512 layers the largest rate falls as the first update grows")
+
+
+@check(Route.ARITHMETIC, "the printed rates, compared")
+def _in_table(s: Values) -> list[bool | None]:
+    return [max(_RATES, key=lambda scheme: float(_RATES[scheme][at])) == s["scheme"] for at in (0, 1)]
+
+
+@check(Route.MEANFIELD, "the printed falls beside how much Adam's first update grows", is_open=True)
+def _beside_updates(_: Values) -> Answers:
+    from depthlaw.theory.meanfield.update import predict
+
+    numbers = {}
+    for scheme, (few, many) in _RATES.items():
+        grows = predict(scheme, "adam", 1024).update / predict(scheme, "adam", 128).update
+        numbers[scheme] = f"rate falls by {float(few) / float(many):.2f}, update grows by {grows:.2f}"
+    return Answers(holds=[None], numbers=numbers)
+
+
+_OPEN = "learning rates swept at 64 and 512 layers: the table's own falls are not those of the first update"
+
+_KE_05 = Claim(
+    id="KE-05",
+    kind=Kind.RESULT,
+    locator="Table 1",
+    quote="largest rates at 64 and 512 layers: Pre-LN 7.65e-3, 4.67e-3; Keel 1.01e-2, 6.31e-3; Post-LN 3.0e-4, 2.8e-4; "
+    "DeepNorm 3.5e-4, 3.5e-4",
+    summary="Keel bears the largest learning rate of four schemes, at 64 and at 512 layers",
+    parts=(
+        Part(
+            name="the table, of itself",
+            statement=_LARGEST,
+            checks=(_in_table,),
+            mutants=changed(_LARGEST, scheme=["pre-ln", "deepnorm"]),
+        ),
+        Part(
+            name="that these are the largest",
+            statement=_FALLS,
+            checks=(_beside_updates,),
+            expected=Verdict.UNDECIDED,
+            open=_OPEN,
+        ),
+    ),
+)
+
+CLAIMS = (_KE_02, _KE_03, _KE_04, _KE_05)

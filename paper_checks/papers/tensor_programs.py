@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import mpmath
-from sympy import Expr, Rational, S, limit, oo, sign
+from sympy import Expr, Rational, S, expand, limit, oo, sign, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Claim, Kind, Route, claim
+from depthlaw.paper_checks.claims.claim import Claim, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Growth, Values
-from depthlaw.paper_checks.routes.checks import check, growth_part
+from depthlaw.paper_checks.papers.branch_weights import BRANCH, BranchRule
+from depthlaw.paper_checks.routes import second_meanfield
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, growth_part
+from depthlaw.paper_checks.routes.drawn import WIDTH, PreNorm, norm
 from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
@@ -45,11 +48,7 @@ _STEP = Rational(1, 4)
 
 def _scheme(alpha: Expr, gamma: Expr) -> Scheme:
     """A residual network without norms, as the source has it, under an optimizer whose step forgets the gradient."""
-    from depthlaw.theory.schemes import SCHEMES
-    from depthlaw.theory.stack import NO_NORM, Stack
-
-    bare = Stack(placement=NO_NORM, branch_weight=L**-alpha)
-    return replace(SCHEMES["depth-mup"], name=f"branch L^-{alpha}", stack=bare, lr_multiplier=L**-gamma)
+    return second_meanfield.variant("depth-mup", norm="none", branch_weight=L**-alpha, lr_multiplier=L**-gamma)
 
 
 def _cases(s: Values) -> list[tuple[Expr, Expr, str]]:
@@ -158,4 +157,83 @@ _TP_05 = claim(
     mutants=changed(_ALIKE, least=[Rational(1, 4), Rational(3, 4)]),
 )
 
-CLAIMS = (_TP_01, _TP_02, _TP_05)
+# ---------------------------------------------------------------- TP-03: blocks of two matrices
+
+_ADDITIVE = Values.of(
+    "under depth-muP what the two matrices of a block do together in a step, beyond the sum of what each does, is of "
+    "order L^({power}) of that sum",
+    power=-Rational(1, 2),
+)
+
+
+@check(Route.PROOF, "terms of L^(-1/2) (W2 + s D2) (W1 + s D1), s = L^(-1/2), by their order in s, over all L blocks")
+def _by_terms(s: Values) -> list[bool | None]:
+    step, w1, w2, d1, d2 = (scratch(name, positive=True) for name in ("s", "w_1", "w_2", "d_1", "d_2"))
+    change = expand((w2 + step * d2) * (w1 + step * d1))
+    first, second = ((L * L ** -Rational(1, 2) * change.coeff(step, n) * step**n) for n in (1, 2))
+    return [((second / first / L ** s["power"]).subs(step, L ** -Rational(1, 2)).simplify()).is_constant(L)]
+
+
+@cache
+def _beyond_the_sum(num_sublayers: int) -> float:
+    """Of drawn blocks under depth-muP, one step of signs: the lengths of both terms, over all blocks."""
+    stack = PreNorm(num_sublayers, num_sublayers**-0.5)
+    matrices, first, _ = stack.drawn
+    steps = 0.3 / num_sublayers**0.5 / WIDTH * stack.gradients.sign()
+    sums, beyond = 0.0, 0.0
+    for x, (w1, w2), (d1, d2) in zip(stack.streams(matrices, first), matrices, steps, strict=False):
+        before, after = (norm(x) @ w1).relu(), (norm(x) @ (w1 + d1)).relu()
+        sums += float((before @ d2 + (after - before) @ w2).norm())
+        beyond += float(((after - before) @ d2).norm())
+    return beyond / sums
+
+
+@check(Route.MEASURED, "the same in drawn stacks of 32 and 512 blocks, after one step of signs")
+def _in_drawn(s: Values) -> Answers:
+    few, many = _beyond_the_sum(32), _beyond_the_sum(512)
+    power = math.log(many / few, 16)
+    return Answers(holds=[abs(power - float(s["power"])) < 0.1], numbers={"power": round(power, 3)})
+
+
+_OPTIMA = "best learning rates at several depths under depth-muP, of blocks with one matrix and with two"
+
+_TP_03 = Claim(
+    id="TP-03",
+    kind=Kind.RESULT,
+    locator="Section 1.3",
+    quote="in blocks of depth 2 and more the weights of a block interact additively, and optima shift with depth",
+    summary="under depth-muP the steps of a block's matrices only add up, and optima shift with depth",
+    parts=(
+        Part(
+            name="that they only add up, in a step",
+            statement=_ADDITIVE,
+            checks=(_by_terms, _in_drawn),
+            mutants=changed(_ADDITIVE, power=[0, -1]),
+        ),
+        Part(
+            name="that optima shift",
+            statement=Values.of("the best rate of blocks of two matrices shifts with depth under depth-muP"),
+            checks=(awaits(_OPTIMA),),
+            expected=Verdict.UNDECIDED,
+            open=_OPTIMA,
+        ),
+    ),
+)
+
+# ---------------------------------------------------------------- TP-04: the rate of networks without a skip
+
+_JELASSI = BranchRule(branch=1 / sqrt(L), rate=L ** -Rational(3, 2), optimizer="sgd", order=L ** -Rational(3, 2))
+
+_TP_04 = claim(
+    "TP-04",
+    kind=Kind.REMARK,
+    name="the first update, at initialisation",
+    locator="Section 2.2",
+    quote="the learning rate depth^(-3/2), of networks without a skip, is not suitable with residual connections",
+    summary="with residual branches of 1/sqrt(L) a rate of depth^(-3/2) makes SGD's first update vanish",
+    statement=_JELASSI,
+    checks=BRANCH,
+    mutants=changed(_JELASSI, order=[S.One, 1 / L], rate=S.One),
+)
+
+CLAIMS = (_TP_01, _TP_02, _TP_03, _TP_04, _TP_05)

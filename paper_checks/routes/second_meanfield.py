@@ -2,6 +2,7 @@
 
 One input at infinite width, FFN sublayers, one optimizer step per unit learning rate. SGD adds up squared gradients;
 Adam's step is a sign, so it adds up absolute values; LAMB's is that times the root mean square of the matrix, its gain.
+Muon's is a polar factor, so it adds up singular values: of one input a gradient has one, its norm.
 
 What it shares with ``theory`` is a scheme's data in ``theory.schemes``: where its norms stand, and its weights and
 gains as expressions in L and l. So a new scheme is known here, too. What it does not share is the recursion, the sums
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -82,6 +84,26 @@ def _law(letter: Expr) -> Callable[[int], Any]:
     if letter.has(l):
         return lambda length: function(float(length), np.arange(1.0, length + 1))
     return lambda length: float(function(float(length), 1.0))
+
+
+def variant(of: str, *, norm: str = "", lr_multiplier: Any = None, **letters: Any) -> Scheme:
+    """A scheme with other data. norm: where its norms stand, a name of ``PLACEMENTS``, or none. letters: of its stack.
+
+    It is made here, where schemes are data, so that a claim's second route asks nothing else of ``theory``.
+
+    >>> from depthlaw.paper_checks.routes.second_meanfield import variant
+    >>> from depthlaw.theory.symbols import L
+    >>> found = variant("completep", branch_weight=1 / L, norm="post")
+    >>> found.name, found.stack.branch_weight, found.stack.placement.names
+    ('completep, norm post, branch_weight 1/L', 1/L, ('post',))
+    """
+    own = scheme(of)
+    told = {"norm": norm, **letters, "lr_multiplier": lr_multiplier}
+    name = ", ".join([of, *(f"{key} {value}" for key, value in told.items() if value not in ("", None))])
+    if norm:
+        letters["placement"] = PLACEMENTS.get(norm, Placement())
+    rate = own.lr_multiplier if lr_multiplier is None else lr_multiplier
+    return replace(own, name=name, stack=replace(own.stack, **letters), lr_multiplier=rate)
 
 
 # ---------------------------------------------------------------- moments of an activation
@@ -236,7 +258,7 @@ def log_update(
     of: str | Scheme, length: int, activation: str = "relu", norm_kind: str = "layernorm", optimizer: str = "sgd"
 ) -> float:
     """log of the update of ``length`` FFN sublayers, which may be too large for a float itself; -inf of an update 0."""
-    if optimizer not in ("sgd", "adam", "lamb"):
+    if optimizer not in ("sgd", "adam", "lamb", "muon"):
         raise ValueError(f"{optimizer} is not written here")
     norms, a, b, c, w, v, start, multiplier = coefficients(of, length)
     if start != 1 and (norms.pre or norms.post or norms.branch):
@@ -252,6 +274,8 @@ def log_update(
     logs = log_gradients(norms, a2, branch, per_sublayer.through, below)
     if optimizer == "sgd":
         return log_sum(logs, per_sublayer.fc1 + per_sublayer.fc2)
+    if optimizer == "muon":
+        return log_sum(logs / 2, multiplier * (np.sqrt(per_sublayer.fc1) + np.sqrt(per_sublayer.fc2)))
     if not norms.inner:
         size = moment.size
     elif norm_kind == "layernorm":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sympy import Expr, S, Sum, ceiling, exp, harmonic, limit, log, oo, sqrt
 from sympy import Symbol as symbol_of
@@ -17,23 +18,34 @@ from depthlaw.paper_checks.routes import algebra, second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, check, python_command
 from depthlaw.theory.symbols import L, l
 
+if TYPE_CHECKING:
+    from depthlaw.theory.schemes import Scheme
+
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOrder(Changeable):
-    """low, high: orders in L sublayers that E x_L^2 is at least, and at most, up to constants; None where not said."""
+    """low, high: orders in L sublayers that E x_L^2 is at least, and at most, up to constants; None where not said.
+    gains: of W1 and W2, in place of the scheme's; None for its own."""
 
     scheme: str
     low: Expr | None = None
     high: Expr | None = None
+    gains: tuple[Expr | None, Expr | None] = (None, None)
 
     @property
     def text(self) -> str:
         low = "" if self.low is None else f"Theta({self.low}) <= "
         high = "" if self.high is None else f" <= Theta({self.high})"
-        return f"{low}E x_L^2{high} in {self.scheme}, relu, at initialisation"
+        gains = "" if self.gains == (None, None) else f" with gains {' and '.join(map(str, self.gains))}"
+        return f"{low}E x_L^2{high} in {self.scheme}{gains}, relu, at initialisation"
+
+    @property
+    def meant(self) -> Scheme:
+        gains = {name: gain for name, gain in zip(("gain_in", "gain_out"), self.gains, strict=True) if gain is not None}
+        return second_meanfield.variant(self.scheme, **gains)
 
 
-def second_moment(scheme: str) -> Expr:
+def second_moment(of: str | Scheme) -> Expr:
     """E x_L^2 of a stack of ReLU FFNs with a norm before each branch, in L (even, where the layer's index matters).
 
     >>> from depthlaw.paper_checks.routes.signal_propagation.streams import second_moment
@@ -45,9 +57,10 @@ def second_moment(scheme: str) -> Expr:
     from depthlaw.theory.schemes import SCHEMES
     from depthlaw.theory.stack import NormKind, transfer
 
-    stack = SCHEMES[scheme].stack
+    scheme = SCHEMES[of] if isinstance(of, str) else of
+    stack = scheme.stack
     if not stack.placement.pre or stack.residual_weight != 1:
-        raise LookupError(f"{scheme}: what a branch adds depends on the stream")
+        raise LookupError(f"{scheme.name}: what a branch adds depends on the stream")
     layer = symbol_of("k", integer=True, positive=True)
     names = ("branch_weight", "input_scale", "gain_in", "gain_out")
     letters = {name: getattr(stack, name).subs(ceiling(l / 2), layer) for name in names}
@@ -69,7 +82,7 @@ def _compared(value: Expr, order: Expr) -> int:
 
 @check(Route.PROOF, "what each branch adds to the stream, added up")
 def _by_algebra(s: StreamOrder) -> Answers:
-    value = second_moment(s.scheme)
+    value = second_moment(s.meant)
     holds: list[bool | None] = []
     if s.low is not None:
         holds.append(_compared(value, s.low) >= 0)
@@ -92,7 +105,7 @@ def _by_algebra(s: StreamOrder) -> Answers:
 
 @check(Route.NUMERIC, "E x_L^2 / order at 10^2, 10^4, 10^6 sublayers, summed one by one")
 def _by_sum(s: StreamOrder) -> list[bool | None]:
-    logs = [math.log(second_meanfield.stream(s.scheme, length)) for length in second_meanfield.LENGTHS]
+    logs = [math.log(second_meanfield.stream(s.meant, length)) for length in second_meanfield.LENGTHS]
     answers: list[bool | None] = []
     for order, sign in ((s.low, 1), (s.high, -1)):
         if order is None:
