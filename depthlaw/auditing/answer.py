@@ -172,7 +172,7 @@ class Answer:
             "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
             "final_norm": dict(last.built.final),
             "roles": [self.role_row(role) for role in self.roles],
-            "groups": self.groups,
+            "groups": None if last.groups is None else {"optimizers": [*last.groups.optimizers], "roles": self.groups},
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }

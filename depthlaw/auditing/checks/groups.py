@@ -154,17 +154,16 @@ def _off(
     told: Sequence[_Told],
     allowed: Callable[[float], float],
 ) -> Faults:
-    """allowed: relative, by what the scheme multiplies the value at the fewest layers by."""
-    first = [one for one in told if one.depth is told[0].depth]
-    ((start, _),) = Counter(one.value for one in first).most_common(1)
-    start /= first[0].multiplier
-    wrong = []
-    for one in told:
-        wanted = start * one.multiplier
-        is_off = one.value <= 0 if wanted > 0 else one.value != wanted
-        if is_off or (wanted > 0 and abs(math.log(one.value / wanted)) > allowed(one.multiplier / first[0].multiplier)):
-            wrong.append(one)
-    if not wrong:
+    """allowed: of a logarithm, by what the scheme multiplies the value at the fewest layers by."""
+    first = told[0].multiplier
+
+    def off(start: float) -> list[_Told]:
+        return [one for one in told if _differs(one.value, start * one.multiplier, allowed(one.multiplier / first))]
+
+    # of what there is at the fewest layers, what leaves the fewest others off
+    starts = distinct(one.value / first for one in told if one.depth is told[0].depth)
+    start = min(starts, key=lambda start: len(off(start)))
+    if not (wrong := off(start)):
         return
     depths = distinct(one.depth.asked for one in told)
     law = beside.claimed.law_of_groups(key, beside.last.built) if told[-1].multiplier != 1 else None
@@ -179,3 +178,7 @@ def _off(
         program=(Edit(f'group["{key}"] = {line}{"" if law else "  # the same at every depth"}'),),
         roles=roles,
     )
+
+
+def _differs(value: float, wanted: float, allowed: float) -> bool:
+    return value != wanted if min(value, wanted) <= 0 else abs(math.log(value / wanted)) > allowed
