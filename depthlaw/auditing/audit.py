@@ -235,10 +235,11 @@ def _depths(
             module = build_at(build, number, own)
             called = guess(module, own) if inputs is None else called_with(inputs, module)
             built = look(module, called) if first is None else first.of_other_draws(module, called)
-            if first is None:
-                first, own_groups = built, None if groups is None else read_groups(groups, module)
+            first = first or built
             if measures and (update := measured(built, optimizer)):
                 updates.append(update)
+            if built is first and groups is not None:  # last of all, as it may wrap the module or change it
+                own_groups = read_groups(groups, module)
             done += 1
             advance("building and measuring", done, total)
         assert first is not None
