@@ -128,16 +128,14 @@ class Claimed:
     def multipliers(self, built: Built, counts: Mapping[str, int]) -> Multipliers | None:
         """What the scheme multiplies the learning rate and Adam's epsilon of all that is trained in the branches by;
         None where it says nothing of either."""
-        laws = self._groups
-        if laws is None:
+        if (laws := self._groups) is None:
             return None
         number = {L: sum(counts[side] * _sums_of_layer(built, side) for side in counts)}
         return Multipliers(*(float(evaluate_exactly(law, number, 17)) for law in laws))
 
     def law_of_groups(self, key: str, built: Built) -> str | None:
         """Python of what multiplies ``lr`` or ``eps`` of a group, in ``num_layers``."""
-        laws = self._groups
-        if laws is None:
+        if (laws := self._groups) is None:
             return None
         law = laws[key == "eps"].subs(L, _sums_of_layer(built, next(iter(built.sides))) * N)
         return _python(law, {N: "num_layers"})

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from depthlaw.auditing.expected import times
 from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct, listed
 from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.groups import Groups, Setting, is_of_branch, roles_of
@@ -166,8 +167,7 @@ def _off(
     if not (wrong := off(start)):
         return
     depths = distinct(one.depth.asked for one in told)
-    law = beside.claimed.law_of_groups(key, beside.last.built) if told[-1].multiplier != 1 else None
-    line = key if law is None else f"{key}{law[1:]}" if law.startswith("1/") else f"{key} * {law}"
+    law = beside.claimed.law_of_groups(key, beside.last.built) if told[-1].multiplier != 1 else "1"
     yield Fault(
         kind=f"group-{kind}",
         says=f"The {of} of {{roles}} does not go with depth as {{name}}'s does.",
@@ -175,7 +175,7 @@ def _off(
         where=distinct(one.name for one in wrong if one.depth is wrong[-1].depth),
         amount=Amount(of, {at: sorted({one.value for one in told if one.depth.asked == at}) for at in depths}),
         asked=Amount(of, {one.depth.asked: [start * one.multiplier] for one in told}),
-        program=(Edit(f'group["{key}"] = {line}{"" if law else "  # the same at every depth"}'),),
+        program=(Edit(f'group["{key}"] = {times(start, law)}'),),
         roles=roles,
     )
 

@@ -186,7 +186,7 @@ def test_a_fault_says_which_tensors_and_what_they_should_have() -> None:
         == "learning rate 0.0007071 to 0.001 at 2 layers, 0.0005 to 0.001 at 4 layers, 0.0003536 to 0.001 at 8 layers"
     )
     (fault,) = of("completep", lambda model: groups(model, "completep", scales_eps=False)).faults
-    assert (fault.found, fault.fix) == ("epsilon 1e-08 at every depth", 'group["eps"] = eps/num_layers')
+    assert (fault.found, fault.fix) == ("epsilon 1e-08 at every depth", 'group["eps"] = 2e-08/num_layers')
     assert fault.expected == "epsilon 1e-08 at 2 layers, 5e-09 at 4 layers, 2.5e-09 at 8 layers"
     _, stale = sorted(of("depth-mup", with_a_copy).faults, key=lambda fault: fault.kind)
     assert stale.found == "of 64 x 32"
