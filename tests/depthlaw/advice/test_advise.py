@@ -363,7 +363,7 @@ def test_completep_s_and_depth_mup_s_epsilon_are_derived() -> None:
     --groups` compares with."""
     for scheme, published in (("completep", 1 / 4), ("depth-mup", 1 / 2)):
         law = SCHEMES[scheme].eps_multiplier
-        assert law.subs(L, 48) / law.subs(L, 12) == published
+        assert float(law.subs(L, 48) / law.subs(L, 12)) == published
         advice = advise(scheme=scheme, optimizer="adamw", from_layers=6, layers=24, d_model=1024, num_tokens=4)
         eps = named(advice, "nothing").eps
         assert {role: eps[role] for role in BRANCH_ROLES if role in eps} == pytest.approx(
