@@ -29,6 +29,7 @@ class Scheme:
     stack: where the norms stand, and residual weight, branch weight, input scale and gains as expressions in L.
     lr_multiplier: what the scheme multiplies the learning rate by where the length of the gradient does not matter to
     the step (``lr_multiplier_under``); it is part of the scheme, so it stands inside the predicted update.
+    eps_multiplier: what it multiplies Adam's epsilon by in the branches, where its source or a later one says that.
     min_sublayers: the least L for which the scheme is defined. has_base: whether its branch weight is relative to that
     of a tuned base model, which may have any depth; here it is of one block.
 
@@ -46,6 +47,7 @@ class Scheme:
     source: str
     stack: Stack
     lr_multiplier: Expr = S.One
+    eps_multiplier: Expr = S.One
     min_sublayers: int = 1
     has_base: bool = False
 
@@ -127,11 +129,13 @@ _ALL = (
         source="Yang et al. 2023, arXiv 2310.02244",
         stack=Stack(placement=PRE, branch_weight=L**-_HALF),
         lr_multiplier=L**-_HALF,
+        eps_multiplier=L**-_HALF,  # arXiv 2505.01618, Table 1, at alpha = 1/2
     ),
     Scheme(
         name="completep",
         source="Dey et al. 2025, arXiv 2505.01618",
         stack=Stack(placement=PRE, branch_weight=1 / _N),
+        eps_multiplier=1 / _N,
         has_base=True,
     ),
     Scheme(

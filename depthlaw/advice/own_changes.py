@@ -117,10 +117,7 @@ def _is_beside(bias: str, matrix: str) -> bool:
 
 def _role_of(name: str, built: Built) -> str:
     """Of what is no matrix of a branch, as a remedy's learning rates name it."""
-    role = built.others.get(name, "other")
-    if role in ("norm_gain", "norm_bias"):
-        alike = [other for other in built.others if pattern_of(other) == pattern_of(name)]
-        return "final_norm" if len(alike) == 1 and pattern_of(name) == name else role
+    role = "final_norm" if name in built.final_norms else built.others.get(name, "other")
     return {"positions": "embedding", "router": "other", "modulation": "other"}.get(role, role)
 
 

@@ -14,6 +14,7 @@ from depthlaw.auditing.beyond import Exponential
 from depthlaw.auditing.compare import Findings
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
+from depthlaw.auditing.groups import is_of_branch, roles_of
 from depthlaw.auditing.laws import shape_of_draws
 from depthlaw.auditing.models import Depth
 from depthlaw.sims.model import BRANCH_ROLES
@@ -120,6 +121,33 @@ class Answer:
             )
         return rows
 
+    @property
+    def groups(self) -> list[dict[str, Any]] | None:
+        """The groups of the user's optimizer by role, at each depth the values that there are; None where there is no
+        optimizer."""
+        if self.depths[-1].groups is None:
+            return None
+        roles = dict.fromkeys(", ".join(own) for own in roles_of(self.depths[-1].built).values())
+        return [self._group_row(role) for role in roles]
+
+    def _group_row(self, role: str) -> dict[str, Any]:
+        row: dict[str, Any] = {"role": role, "num_tensors": 0, "learning_rate": [], "eps": [], "weight_decay": []}
+        for depth in self.depths:
+            groups, built = depth.groups, depth.built
+            assert groups is not None
+            names = [name for name, own in roles_of(built).items() if ", ".join(own) == role]
+            row["num_tensors"] = len(names)
+            for key in ("learning_rate", "eps", "weight_decay"):
+                values = {getattr(own, key) for name in names for own in groups.settings[name]}
+                row[key].append(sorted(values - {None}))
+        asked = [self.claimed and self.claimed.multipliers(depth.built, depth.counts) for depth in self.depths]
+        built = self.depths[-1].built
+        kinds = {is_of_branch(built, name, own) for name, own in roles_of(built).items() if ", ".join(own) == role}
+        for key in ("learning_rate", "eps"):
+            told = [getattr(one, key) if True in kinds else 1.0 for one in asked if one is not None]
+            row[f"{key}_multiplier"] = told if told and kinds != {None} else None
+        return row
+
     def document(self) -> dict[str, Any]:
         """As JSON has it: what is not finite is null."""
         last = self.depths[-1]
@@ -144,6 +172,7 @@ class Answer:
             "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
             "final_norm": dict(last.built.final),
             "roles": [self.role_row(role) for role in self.roles],
+            "groups": None if last.groups is None else {"optimizers": [*last.groups.optimizers], "roles": self.groups},
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }

@@ -39,10 +39,12 @@ from depthlaw.auditing.beyond import (
     worse,
 )
 from depthlaw.auditing.building import Build, build_at, called_with, check_builder, lost_on_meta, prepare, whole_numbers
-from depthlaw.auditing.compare import NOT_INDEPENDENT, compare
+from depthlaw.auditing.compare import NOT_INDEPENDENT, compare, compare_groups
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
 from depthlaw.auditing.fixes import Code
+from depthlaw.auditing.groups import Given, Groups
+from depthlaw.auditing.groups import read as read_groups
 from depthlaw.auditing.inputs import Inputs, guess
 from depthlaw.auditing.models import Depth
 from depthlaw.auditing.reading.look import Built, look
@@ -92,6 +94,7 @@ def audit(
     recipe: str | None = None,
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
+    groups: Given | None = None,
     num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
@@ -107,12 +110,14 @@ def audit(
     build: a function that is called with a number of layers, or with two (encoder and decoder layers) where it takes
     two, and returns a module. layers: the number of layers to build, or several. scheme, recipe: what the module claims
     to be; where both are left out, the audit names the nearest, and looks only for faults that need no claim. inputs: a
-    function that is called with the module and returns what the module is called with; guessed if left out. num_seeds:
-    how many models of each depth are measured. measures: whether the update is measured and predicted at all. far: the
-    numbers of layers at which the effect of faults is predicted, ``FAR`` if left out. has_nearest: whether the nearest
-    scheme or recipe is looked for, where none is named. elsewhere: workers that measure depths and seeds side by side;
-    this process then builds one model of each depth, to read it. advance: a function that is called with what is being
-    done, how much of it is done, and how much there is. ValueError, in one line, for what cannot be audited.
+    function that is called with the module and returns what the module is called with; guessed if left out. groups: a
+    function that is called with the module and returns its torch optimizer, several of them, or parameter groups, which
+    are compared with the scheme's. num_seeds: how many models of each depth are measured. measures: whether the update
+    is measured and predicted at all. far: the numbers of layers at which the effect of faults is predicted, ``FAR`` if
+    left out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: workers
+    that measure depths and seeds side by side; this process then builds one model of each depth, to read it. advance: a
+    function that is called with what is being done, how much of it is done, and how much there is. ValueError, in one
+    line, for what cannot be audited.
 
     >>> from torch import nn
     >>> from depthlaw import audit
@@ -135,7 +140,7 @@ def audit(
     num_jobs = len(jobs)
     there = iter(()) if elsewhere is None else as_they_end(elsewhere.executor, elsewhere.task(optimizer), jobs)
     here = (seeds[:1], False) if num_jobs else (seeds, measures)
-    depths = list(_depths(build, layers, optimizer, inputs, *here, advance))
+    depths = list(_depths(build, layers, optimizer, inputs, groups, *here, advance))
     if num_jobs:
         updates: dict[tuple[int, int], Mapping[str, float]] = {}
         for job, update in there:
@@ -146,6 +151,7 @@ def audit(
     if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
         depths = [replace(depth, updates=()) for depth in depths]
         return Audit(optimizer=optimizer, depths=depths, findings=findings, claimed=claimed)
+    of_groups, of_decay = compare_groups(depths, claimed)
     lost = list(lost_on_meta(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
@@ -176,7 +182,7 @@ def audit(
     if rates and of_law is not None:  # what is promised of all faults together is said once
         also = tuple(Code(line) for line in rates)
         told[told.index(of_law)] = replace(of_law, program=(*of_law.program, *also))
-    findings = replace(findings, faults=tuple(told))
+    findings = replace(findings, faults=(*told, *of_groups))
     return Audit(
         optimizer=optimizer,
         depths=depths,
@@ -185,7 +191,7 @@ def audit(
         nearest=None if claimed is not None or not has_nearest else _nearest(depths, optimizer),
         predicted=rows,
         far=beyond,
-        remarks=remarks,
+        remarks=[*remarks, *of_decay],
         exponential=exponential(depths, findings, optimizer) if has_law and rows else None,
     )
 
@@ -215,6 +221,7 @@ def _depths(
     layers: Sequence[int],
     optimizer: str,
     inputs: Callable[[nn.Module], Any] | None,
+    groups: Given | None,
     seeds: Sequence[int],
     measures: bool,
     advance: Callable[[str, float, float | None], None],
@@ -222,6 +229,7 @@ def _depths(
     done, total = 0, len(layers) * len(seeds)
     for number in layers:
         first: Built | None = None
+        own_groups: Groups | None = None
         updates: list[Mapping[str, float]] = []
         for own in seeds:
             module = build_at(build, number, own)
@@ -230,11 +238,13 @@ def _depths(
             first = first or built
             if measures and (update := measured(built, optimizer)):
                 updates.append(update)
+            if built is first and groups is not None:  # last of all, as it may wrap the module or change it
+                own_groups = read_groups(groups, module)
             done += 1
             advance("building and measuring", done, total)
         assert first is not None
         counts = {side: first.num_layers(side) for side in first.sides}
-        yield Depth(number, first, counts, updates)
+        yield Depth(number, first, counts, updates, own_groups)
 
 
 def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int, num_layers: int) -> Built | None:

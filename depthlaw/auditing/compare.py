@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from depthlaw.auditing.checks import ALWAYS, BESIDE_CLAIM, NUMBERS, OF_EPSILONS, WITHOUT_CLAIM, collect
+from depthlaw.auditing.checks import (
+    ALWAYS,
+    BESIDE_CLAIM,
+    GROUPS_BESIDE_CLAIM,
+    NUMBERS,
+    OF_EPSILONS,
+    OF_GROUPS,
+    WITHOUT_CLAIM,
+    collect,
+)
 from depthlaw.auditing.expected import Claimed, Pair
 from depthlaw.auditing.faults import Fault
 from depthlaw.auditing.laws import Law
@@ -60,3 +69,14 @@ def compare(
         beside.bases,
         beside.pairs[-1][1],
     )
+
+
+def compare_groups(depths: Sequence[Depth], claimed: Claimed | None) -> tuple[list[Fault], list[str]]:
+    """Faults and remarks of the groups of the user's optimizer; none where it is not given."""
+    if depths[-1].groups is None:
+        return [], []
+    faults, remarks = collect(OF_GROUPS, Models(depths))
+    if claimed is None:
+        return faults, remarks
+    beside, more = collect(GROUPS_BESIDE_CLAIM, Beside(depths, claimed))
+    return [*faults, *beside], [*remarks, *more]

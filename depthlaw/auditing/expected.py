@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sympy import Expr, Rational, S, Symbol, ceiling, pycode, sympify
 
@@ -18,6 +18,8 @@ from depthlaw.network.network import Network, sublayers_of
 from depthlaw.recipes.catalogue import recipe
 from depthlaw.recipes.recipe import LETTERS, F, H, K, Recipe, evaluate
 from depthlaw.sims.model import ModelConfig, SublayerConfig, side_by_side
+from depthlaw.theory.asymptotics.evaluate import evaluate as evaluate_exactly
+from depthlaw.theory.optimizers import optimizer as optimizer_named
 from depthlaw.theory.rules.magnitude import gathered
 from depthlaw.theory.rules.solve import solve_rule
 from depthlaw.theory.schemes import Scheme, scheme
@@ -123,6 +125,27 @@ class Claimed:
             asked = replace(asked, encoder=side_by_side(asked.encoder))
         return asked
 
+    def multipliers(self, built: Built, counts: Mapping[str, int]) -> Multipliers | None:
+        """What the scheme multiplies the learning rate and Adam's epsilon of all that is trained in the branches by;
+        None where it says nothing of either."""
+        if (laws := self._groups) is None:
+            return None
+        number = {L: sum(counts[side] * _sums_of_layer(built, side) for side in counts)}
+        return Multipliers(*(float(evaluate_exactly(law, number, 17)) for law in laws))
+
+    def law_of_groups(self, key: str, built: Built) -> str | None:
+        """Python of what multiplies ``lr`` or ``eps`` of a group, in ``num_layers``."""
+        if (laws := self._groups) is None:
+            return None
+        law = laws[key == "eps"].subs(L, _sums_of_layer(built, next(iter(built.sides))) * N)
+        return _python(law, {N: "num_layers"})
+
+    @property
+    def _groups(self) -> tuple[Expr, Expr] | None:
+        if isinstance(self.of, Recipe) or self.of.lr_multiplier == self.of.eps_multiplier == 1:
+            return None
+        return self.of.lr_multiplier_under(optimizer_named(self.optimizer)), self.of.eps_multiplier
+
     def law(self, weight: str, built: Built, side: str, role: str = "") -> str | None:
         """Python of how something depends on ``num_layers`` and on ``layer``, counted from 1; None where its source has
         no formula, or one in another index.
@@ -180,6 +203,11 @@ class Claimed:
         each = 3 if is_of_two and side == "decoder" else _sums_of_layer(built, side)
         law = law.subs(L, each * (M if is_of_two and side == "decoder" else N))
         return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
+
+
+class Multipliers(NamedTuple):
+    learning_rate: float
+    eps: float
 
 
 def _sums_of_layer(built: Built, side: str) -> Rational:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from depthlaw.auditing.expected import Claimed, pairs
+from depthlaw.auditing.groups import is_of_branch, roles_of
 from depthlaw.auditing.inputs import given, guess
 from depthlaw.auditing.laws import SMALL
 from depthlaw.auditing.reading.look import Built, Weight, look
@@ -19,10 +20,10 @@ from depthlaw.auditing.reading.look import Built, Weight, look
 class Initialised:
     """What a forward pass and an optimizer are to be given besides.
 
-    residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates: what the
-    learning rate of each parameter is multiplied by, by name. must_change: in words, sublayers whose forward pass has
-    another weight today, matrices whose scale does not follow that of their parameter, and matrices that sublayers of
-    several scales share.
+    residual_weights, branch_weights: of each sublayer, by side; a trained branch weight is set already. rates, eps:
+    what the learning rate and Adam's epsilon of each parameter are multiplied by, by name. must_change: in words,
+    sublayers whose forward pass has another weight today, matrices whose scale does not follow that of their parameter,
+    and matrices that sublayers of several scales share.
 
     >>> import torch, depthlaw
     >>> layer = torch.nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
@@ -34,15 +35,20 @@ class Initialised:
     residual_weights: Mapping[str, Sequence[float]]
     branch_weights: Mapping[str, Sequence[float]]
     rates: Mapping[str, float]
+    eps: Mapping[str, float]
     must_change: Sequence[str]
     parameters: Mapping[str, nn.Parameter] = field(repr=False)
 
-    def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Groups for torch.optim, one for each learning rate."""
-        groups: dict[float, list[nn.Parameter]] = {}
+    def param_groups(self, lr: float, eps: float | None = None) -> list[dict[str, Any]]:
+        """Groups for torch.optim, one for each learning rate, and for each epsilon where one is given."""
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in self.parameters.items():
-            groups.setdefault(self.rates.get(name, 1.0), []).append(parameter)
-        return [{"params": group, "lr": lr * rate} for rate, group in sorted(groups.items())]
+            small = 1.0 if eps is None else self.eps.get(name, 1.0)
+            groups.setdefault((self.rates.get(name, 1.0), small), []).append(parameter)
+        return [
+            {"params": group, "lr": lr * rate} | ({} if eps is None else {"eps": eps * small})
+            for (rate, small), group in sorted(groups.items())
+        ]
 
 
 def initialise(
@@ -73,11 +79,13 @@ def initialise(
         raise ValueError(f"give a scheme or a recipe{', not both' if scheme else ''}")
     claimed = Claimed.named(scheme or recipe or "", optimizer, is_recipe=recipe is not None)
     built = look(module, guess(module) if inputs is None else given(inputs(module), module))
-    asked = claimed.config(built, {side: built.num_layers(side) for side in built.sides})
+    counts = {side: built.num_layers(side) for side in built.sides}
+    asked, multipliers = claimed.config(built, counts), claimed.multipliers(built, counts)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     written: list[tuple[Weight, float]] = []
     parameters = dict(module.named_parameters())
     rates: dict[str, float] = {}
+    eps: dict[str, float] = {}
     weights: dict[str, dict[str, list[float]]] = {"residual": {}, "branch": {}}
     must_change = []
     with torch.no_grad():
@@ -103,8 +111,12 @@ def initialise(
                 weights_of_sum = f"x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
                 must_change.append(f"{sub.side}, {sub.called}: {weights_of_sum}{where}")
         _ends(built, claimed, asked, generator)
+    if multipliers is not None:
+        for name, roles in roles_of(built).items():
+            if is_of_branch(built, name, roles):
+                rates[name], eps[name] = multipliers
     must_change += [*_of_another_scale(module, built, written), *_of_several_scales(written)]
-    return Initialised(weights["residual"], weights["branch"], rates, must_change, parameters)
+    return Initialised(weights["residual"], weights["branch"], rates, eps, must_change, parameters)
 
 
 _AROUND = frozenset({"pre", "inner", "branch", "post"})

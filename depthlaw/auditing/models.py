@@ -12,6 +12,7 @@ from typing import NamedTuple
 from depthlaw.auditing.expected import Claimed, Pair, pairs
 from depthlaw.auditing.faults import distinct
 from depthlaw.auditing.fixes import Initialise
+from depthlaw.auditing.groups import Groups
 from depthlaw.auditing.laws import CLEAR, SMALL, SURE, UNLIKELY, Law, Point, fit, law_of, mean, mean_ratio, of_one_shape
 from depthlaw.auditing.reading.look import Built, Sublayer, Weight
 from depthlaw.sims.model import ModelConfig, SublayerConfig
@@ -23,12 +24,13 @@ Key = tuple[str, str]
 @dataclass(frozen=True)
 class Depth:
     """A module at one depth. asked: the number of layers that its builder was given. counts: of layers, by side.
-    updates: by seed and role."""
+    updates: by seed and role. groups: of the user's optimizer, where it is given."""
 
     asked: int
     built: Built
     counts: Mapping[str, int]
     updates: Sequence[Mapping[str, float]] = ()
+    groups: Groups | None = None
 
 
 class FirstLayer(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -86,6 +87,8 @@ def show(page: Page, audit: Answer) -> None:
             "dim",
         )
     _show_updates(page, audit)
+    if audit.groups is not None:
+        _show_groups(page, audit, audit.groups)
     for number, fault in enumerate(audit.faults, start=1):
         _show_fault(page, number, fault, [before.why for before in audit.faults[: number - 1]], len(last.sides) > 1)
     for remark in _remarks([*audit.findings.remarks, *audit.remarks], has_sides=len(last.sides) > 1):
@@ -192,6 +195,46 @@ def _updates(audit: Answer) -> tuple[list[list[str] | None], str | None]:
         label = f"{group} {row['role']}" if group in audit.depths[-1].built.sides else row["role"]
         rows.append([label, init, *cells, *ends])
     return rows, draws
+
+
+def _show_groups(page: Page, audit: Answer, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The parameter groups of the user's optimizer, by role."""
+    says = any(row["learning_rate_multiplier"] for row in rows)
+    name = audit.claimed.name if audit.claimed is not None and says else ""
+    heads = ["role", "tensors", "rate", "eps", "decay", *(["rate x", "eps x"] if name else [])]
+    keys = ("learning_rate", "eps", "weight_decay")
+    asked = ("learning_rate_multiplier", "eps_multiplier") if name else ()
+    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cells = [_by_depth(row[key]) for key in keys]
+        cells += [_by_depth([[value] for value in row[key] or ()]) for key in asked]
+        alike.setdefault(tuple(cells), []).append(row)
+    lines = [
+        [", ".join(row["role"] for row in own), str(sum(row["num_tensors"] for row in own)), *cells]
+        for cells, own in alike.items()
+    ]
+    page.show(grid(heads, lines, ["role"]))
+    last = audit.depths[-1].groups
+    of = f" of {', '.join(last.optimizers)}" if last is not None and last.optimizers else ""
+    at = f"; what differs is at N = {', '.join(map(str, audit.layers))}" if len(audit.layers) > 1 else ""
+    does = f"; rate x, eps x: what {name} multiplies both by" if name else ""
+    page.say(
+        f"The parameter groups{of}: learning rate, Adam's epsilon and weight decay, as they are{at}{does}. Tied "
+        "parameters are one tensor.",
+        "dim",
+    )
+
+
+def _by_depth(values: Sequence[Sequence[float]]) -> str:
+    """
+    >>> from depthlaw.auditing.text import _by_depth
+    >>> _by_depth([[0.1], [0.1]]), _by_depth([[0.1], [0.05]]), _by_depth([[0.1, 0.2, 0.3]]), _by_depth([[]])
+    ('0.1', '0.1, 0.05', '0.1 to 0.3', '-')
+    """
+    texts = [
+        " to ".join(f"{value:.3g}" for value in dict.fromkeys((own[0], own[-1]))) if own else "-" for own in values
+    ]
+    return ", ".join(texts if len(set(texts)) > 1 else texts[:1]) or "-"
 
 
 # ---------------------------------------------------------------- what is wrong

@@ -14,7 +14,7 @@ from uuid import uuid4
 from depthlaw.cli.shared import options
 from depthlaw.cli.shared.options import MORE, BadInputError, argument, option, refusing
 from depthlaw.cli.shared.output import print_json, progress
-from depthlaw.cli.shared.own_model import HF, INPUTS, TRACEBACK, placing, staying, where
+from depthlaw.cli.shared.own_model import GROUPS, HF, INPUTS, TRACEBACK, placing, staying, where
 from depthlaw.system.files import as_text, document, write_atomically
 from depthlaw.system.page import Page
 
@@ -25,6 +25,7 @@ EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
     "audit mymodel:build --layers 4,8,16 --recipe gpt2 --optimizer adamw",
     "audit mymodel:build --layers 4,8,16,32 --scheme deepnorm --optimizer adam --plot mine.svg",
+    "audit mymodel:build --layers 4,8,16 --scheme depth-mup --groups mymodel:make_optimizer",
     "audit mymodel:build --layers 2,4 --recipe gpt2 --baseline accepted.json --markdown out/audit.md",
 )
 _LAYERS = "2,4,8,16"
@@ -50,6 +51,7 @@ def run(
     ),
     optimizer: str = option("The optimizer", "adamw", known=options.OPTIMIZERS),
     inputs: str | None = INPUTS,
+    groups: str | None = GROUPS,
     hf: str | None = HF,
     width: int | None = option("With --hf: the width to build, 256 or less if left out.", None, MORE, most=16384),
     seeds: int = option("The number of models of each depth.", 4, MORE, most=1000),
@@ -100,6 +102,7 @@ def run(
             recipe=recipe,
             optimizer=optimizer,
             inputs=inputs,
+            groups=groups,
             hf=hf,
             width=width,
             seeds=seeds,
@@ -160,6 +163,7 @@ class Asked:
     recipe: str | None
     optimizer: str
     inputs: str | None
+    groups: str | None
     hf: str | None
     width: int | None
     seeds: int
@@ -193,6 +197,7 @@ class Asked:
         if self.width is not None and self.hf is None:
             raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
         where(self.factory, self.hf)
+        where(self.groups, None)
         if self.recipe is not None:
             from depthlaw.recipes.catalogue import recipe as recipe_named
 
@@ -226,6 +231,7 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
             "recipe": one.recipe,
             "optimizer": one.optimizer,
             "inputs": one.input,
+            "groups": one.groups,
             "hf": one.hf,
             "width": one.width,
             "seeds": one.seeds,
@@ -236,8 +242,9 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
         changes = {
             name: value for name, value in own.items() if value is not None and getattr(given, name) == usual.get(name)
         }
-        if one.factory is not None and one.factory.rpartition(":")[0].endswith(".py"):
-            changes["factory"] = str(folder / one.factory)
+        for name in ("factory", "groups"):
+            if (text := own[name]) is not None and text.rpartition(":")[0].endswith(".py"):
+                changes[name] = str(folder / text)
         asked.append(replace(given, **changes))
     return folder, asked
 
@@ -255,6 +262,8 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
     else:
         build = named(factory or "", "MODULE:FACTORY", place or str(folder))
     give = None if asked.inputs is None else named(asked.inputs, "--input", str(folder))
+    make, beside = where(asked.groups, None)
+    groups = None if make is None else named(make, "--groups", beside or str(folder))
     with ExitStack() as stack:
         elsewhere = None
         if scheduler is not None:
@@ -278,6 +287,7 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
             recipe=recipe,
             optimizer=asked.optimizer,
             inputs=give,
+            groups=groups,
             num_seeds=asked.seeds,
             seed=asked.seed,
             elsewhere=elsewhere,

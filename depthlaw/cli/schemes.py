@@ -186,6 +186,7 @@ def entry(scheme: Scheme) -> dict[str, Any]:
         "lr_multiplier": {
             name: _text(rate) for name, one in OPTIMIZERS.items() if (rate := scheme.lr_multiplier_under(one)) != 1
         },
+        "eps_multiplier": _text(scheme.eps_multiplier),
         "embedding_scale": _text(stack.embedding_scale),
         "min_sublayers": scheme.min_sublayers,
     }
@@ -238,6 +239,8 @@ def facts_of(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for rate in dict.fromkeys(scheme["lr_multiplier"].values()):
         names = ", ".join(name for name, own in scheme["lr_multiplier"].items() if own == rate)
         yield "learning rate", f"x {rate} under {names}"
+    if scheme["eps_multiplier"] != "1":
+        yield "Adam's epsilon", f"x {scheme['eps_multiplier']}, of what is trained in the branches"
     if scheme["min_sublayers"] > 1:
         yield "defined from", f"{scheme['min_sublayers']} sublayers on"
     text = (

@@ -27,6 +27,7 @@ class Asked(BaseModel):
     recipe: str | None = None
     optimizer: str | None = None
     input: str | None = None
+    groups: str | None = None
     seeds: int | None = Field(default=None, ge=1, le=1000)
     seed: int | None = Field(default=None, ge=0, le=2**31)
     baseline: str | None = None

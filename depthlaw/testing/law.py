@@ -22,15 +22,17 @@ def assert_depth_law(
     layers: Sequence[int] | int = (2, 4),
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
+    groups: Callable[[nn.Module], Any] | None = None,
     ignore: Mapping[str, str] | None = None,
     baseline: str | Path | None = None,
     seed: int = 0,
 ) -> None:
     """Assert that a model is built as its scheme or recipe says, in seconds: nothing is trained or measured.
 
-    build, layers, scheme, recipe, optimizer, inputs, seed: as ``depthlaw.audit`` takes them; the model is built once at
-    each number of layers. ignore: by the kind of a fault, why it does not count. baseline: the file that ``depthlaw
-    audit --baseline FILE --accept`` has written; the assertion fails where the initialisation has changed since.
+    build, layers, scheme, recipe, optimizer, inputs, groups, seed: as ``depthlaw.audit`` takes them; the model is built
+    once at each number of layers. ignore: by the kind of a fault, why it does not count. baseline: the file that
+    ``depthlaw audit --baseline FILE --accept`` has written; the assertion fails where the initialisation has changed
+    since.
 
     AssertionError, with what the audit says of each fault. ValueError, in one line, for what cannot be audited.
 
@@ -42,7 +44,15 @@ def assert_depth_law(
     >>> assert_depth_law(build, scheme="pre-ln", ignore={"identical-layers": "they are drawn anew by our init"})
     """
     found = audit(
-        build, layers, scheme=scheme, recipe=recipe, optimizer=optimizer, inputs=inputs, seed=seed, measures=False
+        build,
+        layers,
+        scheme=scheme,
+        recipe=recipe,
+        optimizer=optimizer,
+        inputs=inputs,
+        groups=groups,
+        seed=seed,
+        measures=False,
     )
     accepted = None if baseline is None else Baseline.read(Path(baseline))
     outcome = Outcome.of(found, ignore=ignore, baseline=accepted)

@@ -478,6 +478,7 @@ def module(rng: Random) -> Input:
     if rng.random() < 0.1:
         words += ["--input", maybe(rng, call, 0.3)]
     words += ["--json"] if rng.random() < 0.3 else []
+    words += ["--groups", maybe(rng, call, 0.3)] if rng.random() < 0.1 else []
     return Input(typed(*words), {"mymodel.py": source.encode()}, own=True)
 
 

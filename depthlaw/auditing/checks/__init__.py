@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from depthlaw.auditing.checks import attention, branches, ends, inits, laws, layers, norms, odd, structure, weights
+from depthlaw.auditing.checks import (
+    attention,
+    branches,
+    ends,
+    groups,
+    inits,
+    laws,
+    layers,
+    norms,
+    odd,
+    structure,
+    weights,
+)
 from depthlaw.auditing.faults import Fault, Faults, Remark
 from depthlaw.auditing.models import Beside, Models
 
@@ -64,6 +76,9 @@ BESIDE_CLAIM: Sequence[CheckOfClaim] = (
     ends.heads,
     ends.biases,
 )
+OF_GROUPS: Sequence[Check] = (groups.ungrouped, groups.grouped_twice, groups.strangers, groups.decayed)
+"""Of the user's optimizer, where it is given."""
+GROUPS_BESIDE_CLAIM: Sequence[CheckOfClaim] = (groups.rates, groups.epsilons)
 
 
 class Supersedes(NamedTuple):

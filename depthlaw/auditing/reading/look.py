@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any
 
@@ -90,6 +90,14 @@ class Built:
     @property
     def weights(self) -> list[Weight]:
         return [weight for sublayer in self.sublayers for weight in sublayer.weights]
+
+    @cached_property
+    def final_norms(self) -> frozenset[str]:
+        """Names of the gains and biases of the norms behind the last sublayer of a side."""
+        ends = [sublayers[-1].end for side, sublayers in self.sides.items() if self.final[side]]
+        behind, flow = self.flow.reached(ends), self.flow
+        norms = [name for name, role in self.others.items() if role in ("norm_gain", "norm_bias")]
+        return frozenset(name for name in norms if behind & {*flow.next(flow.leaves[name], flow.active.__contains__)})
 
     @property
     def shared(self) -> list[str]:

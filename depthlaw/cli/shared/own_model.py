@@ -23,6 +23,12 @@ INPUTS = option(
     metavar="MODULE:FUNCTION",
     called="--input",
 )
+GROUPS = option(
+    "MODULE:FUNCTION or path/to/file.py:FUNCTION, which is called with the model and returns its torch optimizer, a "
+    "list of them, or parameter groups: these are compared with the scheme's, tensor by tensor.",
+    None,
+    metavar="MODULE:FUNCTION",
+)
 TRACEBACK = option("Where your own code raises an error, print all of its traceback.", None, MORE, called="--traceback")
 
 

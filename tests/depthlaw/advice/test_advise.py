@@ -22,7 +22,8 @@ from depthlaw.sims.model import BRANCH_ROLES
 from depthlaw.sims.stats import Estimate, estimate, ratio
 from depthlaw.theory.kernel.predict import unit_power
 from depthlaw.theory.rules.solve import evaluate, solve_rule
-from depthlaw.theory.schemes import custom_scheme
+from depthlaw.theory.schemes import SCHEMES, custom_scheme
+from depthlaw.theory.symbols import L
 from tests.command import document, options, told
 from tests.often import often
 
@@ -358,8 +359,11 @@ def test_a_published_model_made_deeper_moves_as_promised(name: str) -> None:
 
 
 def test_completep_s_and_depth_mup_s_epsilon_are_derived() -> None:
-    """As published: divided by the ratio of the depths, and by its root."""
+    """As published: divided by the ratio of the depths, and by its root; and as the schemes have it, which `audit
+    --groups` compares with."""
     for scheme, published in (("completep", 1 / 4), ("depth-mup", 1 / 2)):
+        law = SCHEMES[scheme].eps_multiplier
+        assert float(law.subs(L, 48) / law.subs(L, 12)) == published
         advice = advise(scheme=scheme, optimizer="adamw", from_layers=6, layers=24, d_model=1024, num_tokens=4)
         eps = named(advice, "nothing").eps
         assert {role: eps[role] for role in BRANCH_ROLES if role in eps} == pytest.approx(
