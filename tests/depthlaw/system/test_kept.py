@@ -40,10 +40,10 @@ def test_what_was_asked_is_read_and_what_differs_is_computed(folder: Path) -> No
 
 def test_only_commands_that_people_wait_for_keep_answers(folder: Path) -> None:
     calls, make = counting()
-    assert [kept({}, make), kept({}, make)] == [1, 2]
     with keeping(is_on=False):
-        kept({}, make)
-    assert len(calls) == 3 and not folder.exists()
+        assert [kept({}, make), kept({}, make)] == [1, 2]
+    told("schemes", "pre-ln")
+    assert len(calls) == 2 and not folder.exists()
 
 
 def test_other_code_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +123,7 @@ def test_a_prediction_that_is_read_is_the_one_that_was_computed() -> None:
 def test_the_command_answers_the_same_and_clears(folder: Path) -> None:
     asked = "predict --scheme pre-ln --optimizer adam --attention --layers 1,2 --json"
     first, second = told(*asked.split()), told(*asked.split())
-    assert first == second and list(folder.iterdir())
-    assert told("--clear-cache").startswith("removed 2 kept answers, ")
+    number = len(list(folder.iterdir()))
+    assert first == second and number >= 2
+    assert told("--clear-cache").startswith(f"removed {number} kept answers, ")
     assert not list(folder.iterdir())
