@@ -59,9 +59,12 @@ def _by_product(s: Values) -> Answers:
     return Answers(
         holds=[bool(limit(ratio, L, oo).is_finite)],
         numbers={
-            "both, 96 sublayers": 1.5,
-            "small sublayers, std 0.02": 1 + 1 / 2 / 0.02**2,
-            "neither": 1 + 96 / 2 / 0.02**2,
+            name: float(_ratio(small, large).subs(L, 96).evalf())
+            for name, small, large in (
+                ("both, 96 sublayers", 1 / sqrt(L), S.One),
+                ("small sublayers, std 0.02", 1 / sqrt(L), Rational(1, 50)),
+                ("neither", S.One, Rational(1, 50)),
+            )
         },
     )
 
