@@ -148,6 +148,9 @@ def _twice_normed(s: Values) -> list[bool | None]:
     return [bool(abs(two - one * (two * one).sum() / (one**2).sum()).max() > 1e-3)]
 
 
+_ROUNDING = 1e-9
+
+
 @cache
 def _gradients(*, is_inside: bool, num_sublayers: int = 8) -> tuple[Any, Any]:
     """Of matrices, and of the outer norms' gains: a drawn Keel of FFNs, 16 wide, with the norm inside or without."""
@@ -178,13 +181,15 @@ def _first_step(s: Values) -> Answers:
     (with_it, gains), (without, other_gains) = (_gradients(is_inside=inside) for inside in (True, False))
     apart = float((with_it - without).norm() / with_it.norm())
     longer = float(without.norm() / with_it.norm())
-    word = "equal" if apart < 1e-9 else "larger" if longer > 1 else "smaller"
+    word = "equal" if apart < _ROUNDING else "larger" if longer > 1 else "smaller"
     of_gains = float((gains - other_gains).norm() / gains.norm())
-    found = f"matrices apart by {apart:.1e} of their length, the outer norms' gains by {of_gains:.2f} of theirs"
+    # Below that, the number is the processor's and not the network's.
+    of_matrices = f"less than {_ROUNDING:g}" if apart < _ROUNDING else f"{apart:.2f}"
+    found = f"matrices apart by {of_matrices} of their length, the outer norms' gains by {of_gains:.2f} of theirs"
     example = {"printed": s.text, "found": found, "command": "depthlaw explain KE-03"}
     return Answers(
         holds=[word == s["word"]],
-        numbers={"matrices": apart, "gains": of_gains},
+        numbers={"matrices": of_matrices, "gains": of_gains},
         counterexample=None if word == s["word"] else example,
     )
 
