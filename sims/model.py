@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +48,7 @@ from depthlaw.sims.config import (
     ACTIVATIONS,
     BRANCH_ROLES,
     GATED,
+    KINKED,
     MATRICES,
     NORM_KINDS,
     NORM_PLACES,
@@ -59,6 +60,7 @@ from depthlaw.sims.config import (
     decoder_layers,
     side_by_side,
 )
+from depthlaw.sims.pieces import Linear, Mix, Norm, Receive, across
 
 __all__ = [
     "ACTIVATIONS",
@@ -195,7 +197,14 @@ class Transformer(nn.Module):
 
     roles: each parameter's role by its name. num_dims: how many dimensions of it are its own. lr_multipliers: what its
     learning rate is multiplied by. numbers: the weights of each sublayer, by its name.
+    kinks: a dictionary, or None. By the name of a sublayer it has on which side of an activation's kink each unit is,
+    (B, T, F): a forward pass writes what is missing, and keeps to what it finds.
+    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and the matrix
+    has no gradient: a norm of it can be taken while it is small and near, and no two are held.
     """
+
+    kinks: dict[str, Tensor] | None = None
+    receive: Receive | None = None
 
     def __init__(
         self,
@@ -255,7 +264,7 @@ class Transformer(nn.Module):
 
     def logits(self, h_BTD: Tensor) -> Tensor:
         """The logits (B, T, outputs) of a last hidden state."""
-        return _apply(self._weights["head"], h_BTD)
+        return self._linear("head", h_BTD)
 
     def streams(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> list[Tensor]:
         """x_0, x_1, ... of the last side, and behind them the final norm's output where there is one."""
@@ -330,21 +339,26 @@ class Transformer(nn.Module):
         numbers = self.numbers[name]
         branch_weight = numbers.branch_weight
         if f"{name}_layer_scale" in self._weights:
-            branch_weight = self._across(f"{name}_layer_scale", x_BTD)
+            branch_weight = across(self._weights[f"{name}_layer_scale"], x_BTD)
         elif f"{name}_branch_weight" in self._weights:
             branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
         is_causal = self.config.is_causal or side == "decoder"
         u_BTD = _times(numbers.input_scale, self._norm("pre", name, x_BTD))
         branch_BTD, values_BTD = self._branch(name, kind, u_BTD, memory_BSD, is_causal, values_BTD)
         added_BTD = _times(branch_weight, self._norm("branch", name, branch_BTD))
-        sum_BTD = _times(numbers.residual_weight, x_BTD) + added_BTD
+        sum_BTD = _plus_times(added_BTD, numbers.residual_weight, x_BTD)
         if self._adds_input:
-            sum_BTD = sum_BTD + numbers.input_weight * first_BTD
+            sum_BTD = _plus_times(sum_BTD, numbers.input_weight, first_BTD)
         return self._norm("post", name, sum_BTD), added_BTD, values_BTD
 
     def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
         """phi(u) in the sublayer of that name."""
-        return phi(self.config.activation)(u_BTF)
+        activated = phi(self.config.activation)
+        if self.kinks is None or self.config.activation not in KINKED:
+            return activated(u_BTF)
+        if name not in self.kinks:
+            self.kinks[name] = u_BTF.detach() > 0
+        return torch.where(self.kinks[name], u_BTF, -activated(u_BTF.new_tensor(-1.0)) * u_BTF)
 
     def _branch(
         self,
@@ -360,96 +374,89 @@ class Transformer(nn.Module):
             attended_BTD, values_BTD = self._branch(name, "attention", u_BTD, None, is_causal, values_BTD)
             return attended_BTD + self._branch(name, "ffn", u_BTD, None, False, None)[0], values_BTD
         if kind == "ffn":
-            hidden_BTF = self._activated(name, self._linear(f"{name}_fc1", u_BTD))
-            if self.config.activation in GATED:
-                hidden_BTF = hidden_BTF * self._linear(f"{name}_fc3", u_BTD)
+            if self.config.activation == "relu" and self.kinks is None:
+                hidden_BTF = self._linear(f"{name}_fc1", u_BTD, is_relu=True)
+            else:
+                asked = [f"{name}_fc1", *([f"{name}_fc3"] if self.config.activation in GATED else [])]
+                hidden_BTF, *gates = self._linears(asked, u_BTD)
+                hidden_BTF = self._activated(name, hidden_BTF)
+                hidden_BTF = hidden_BTF * gates[0] if gates else hidden_BTF
             return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF)), values_BTD
         prefix, source_BSD = (f"{name}_cross_", memory_BSD) if kind == "cross" else (f"{name}_", u_BTD)
         assert source_BSD is not None
-        v_BSD = self._linear(f"{prefix}v", source_BSD)
+        asked = [f"{prefix}{role}" for role in "qkv"]
+        if kind == "cross":
+            q_BTD, (k_BSD, v_BSD) = self._linear(asked[0], u_BTD), self._linears(asked[1:], source_BSD)
+        else:
+            q_BTD, k_BSD, v_BSD = self._linears(asked, u_BTD)
         if self._mixes_values and kind == "attention":
             if values_BTD is None:
                 values_BTD = v_BSD
             else:
                 v_BSD = self.numbers[name].value_weight * v_BSD + self.numbers[name].first_value_weight * values_BTD
-        q_BHTK = self._heads(name, "q", self._linear(f"{prefix}q", u_BTD))
-        k_BHSK = self._heads(name, "k", self._linear(f"{prefix}k", source_BSD))
-        v_BHSK = self._heads(name, "v", v_BSD)
+        q_BTHK, k_BSHK = self._heads(name, "q", q_BTD), self._heads(name, "k", k_BSD)
         if self.config.rotary_base and kind != "cross":
-            q_BHTK, k_BHSK = self._turned(q_BHTK), self._turned(k_BHSK)
-        mixed_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal and kind == "attention")
+            q_BTHK, k_BSHK = self._turned(q_BTHK), self._turned(k_BSHK)
+        mixed_BTHK = self._mixed(q_BTHK, k_BSHK, self._heads(name, "v", v_BSD), is_causal and kind == "attention")
         if f"{name}_head_scale" in self._weights:
-            mixed_BHTK = mixed_BHTK * self._weights[f"{name}_head_scale"][..., None, :, None, None]
-        mixed_BTD = self._norm("inner", name, mixed_BHTK.transpose(-3, -2).flatten(-2))
-        return self._linear(f"{prefix}out", mixed_BTD), values_BTD
+            mixed_BTHK = mixed_BTHK * self._weights[f"{name}_head_scale"][..., None, None, :, None]
+        return self._linear(f"{prefix}out", self._norm("inner", name, mixed_BTHK.flatten(-2))), values_BTD
 
-    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+    def _mixed(self, q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, is_causal: bool) -> Tensor:
         """The mean of the values, weighted as queries and keys say."""
-        scale = self.config.attention_scale
-        scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
-        if cap := self.config.logit_softcap:
-            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
-        if is_causal:
-            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
-            scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
-        return self.attend(scores_BHTS) @ v_BHSK
+        return Mix.apply(self._scale, self.config.logit_softcap, is_causal, q_BTHK, k_BSHK, v_BSHK)
 
-    def attend(self, scores_BHTS: Tensor) -> Tensor:
-        """The attention weights of these scores. A subclass can put something else in the place of softmax."""
-        return scores_BHTS.softmax(-1)
+    @property
+    def _scale(self) -> float:
+        """What the product of queries and keys is multiplied by."""
+        scale = self.config.attention_scale
+        return self.config.size_of_head**-0.5 if scale is None else scale
 
     def _heads(self, name: str, role: str, y_BTD: Tensor) -> Tensor:
-        """Queries, keys or values (B, H, T, K), behind their norm; a head of keys once for each head of its queries."""
+        """Queries, keys or values (B, T, H, K), behind their norm; a head of keys once for each head of its queries."""
         config, place = self.config, f"{role}_norm"
         y_BTD = self._norm(place, name, y_BTD) if config.has_wide_norms else y_BTD
-        y_BHTK = y_BTD.unflatten(-1, (-1, config.size_of_head)).transpose(-3, -2)
-        y_BHTK = y_BHTK if config.has_wide_norms else self._norm(place, name, y_BHTK)
-        return y_BHTK if role == "q" else y_BHTK.repeat_interleave(config.num_heads // config.key_heads, dim=-3)
+        y_BTHK = y_BTD.unflatten(-1, (-1, config.size_of_head))
+        y_BTHK = y_BTHK if config.has_wide_norms else self._norm(place, name, y_BTHK)
+        num = config.num_heads // config.key_heads
+        return y_BTHK if role == "q" or num == 1 else y_BTHK.repeat_interleave(num, dim=-2)
 
-    def _turned(self, x_BHTK: Tensor) -> Tensor:
+    def _turned(self, x_BTHK: Tensor) -> Tensor:
         """Rotary positions: the pairs (i, i + K/2) turned by the token's place times base^(-i / pairs that turn)."""
         config, half = self.config, self.config.size_of_head // 2
         num_turned = max(1, round(half * config.rotary_share))
-        turns = torch.arange(num_turned, device=x_BHTK.device, dtype=torch.float64) / num_turned
+        turns = torch.arange(num_turned, device=x_BTHK.device, dtype=torch.float64) / num_turned
         frequencies = nn.functional.pad(config.rotary_base**-turns, (0, half - num_turned))
-        places = torch.arange(x_BHTK.shape[-2], device=x_BHTK.device, dtype=torch.float64)
-        angles = places[:, None] * frequencies
-        cos, sin = angles.cos().to(x_BHTK.dtype), angles.sin().to(x_BHTK.dtype)
-        left, right = x_BHTK.split(half, dim=-1)
+        places = torch.arange(x_BTHK.shape[-3], device=x_BTHK.device, dtype=torch.float64)
+        angles = places[:, None, None] * frequencies
+        cos, sin = angles.cos().to(x_BTHK.dtype), angles.sin().to(x_BTHK.dtype)
+        left, right = x_BTHK.split(half, dim=-1)
         return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
-    def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        y_BTD = _apply(self._weights[name], x_BTD)
-        return y_BTD + self._weights[f"{name}_bias"][..., None, None, :] if self.config.has_bias else y_BTD
+    def _linear(self, name: str, x_BTD: Tensor, *, is_relu: bool = False) -> Tensor:
+        return self._linears([name], x_BTD, is_relu=is_relu)[0]
+
+    def _linears(self, names: Sequence[str], x_BTD: Tensor, *, is_relu: bool = False) -> tuple[Tensor, ...]:
+        """x W^T and its bias, of several matrices of one input. is_relu: with a ReLU behind."""
+        given = [self._weights.get(f"{name}{ending}") for name in names for ending in ("", "_bias")]
+        if torch.is_autocast_enabled(x_BTD.device.type):
+            kind = torch.get_autocast_dtype(x_BTD.device.type)
+            x_BTD, *given = (None if value is None else value.to(kind) for value in (x_BTD, *given))
+        return Linear.apply(self.receive, [f"_weights.{name}" for name in names], is_relu, x_BTD, *given)
 
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
         if place not in self._places[name]:
             return x_BTD
-        kind = self.config.norm_kind
-        if kind in ("dyt", "derf"):
-            x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(self.config.norm_scale * x_BTD)
-        else:
-            if kind == "layernorm":
-                x_BTD, _, factor_BT1 = torch.native_layer_norm(
-                    x_BTD, x_BTD.shape[-1:], None, None, self.config.norm_eps
-                )
-            else:
-                factor_BT1 = (x_BTD.square().mean(-1, keepdim=True) + self.config.norm_eps).rsqrt()
-                x_BTD = x_BTD * factor_BT1
+        config, kind = self.config, self.config.norm_kind
+        gain_D, bias_D = (self._weights.get(f"{name}_{place}_{ending}") for ending in ("gain", "bias"))
+        if kind not in ("dyt", "derf"):
+            x_BTD, factor_BT1 = Norm.apply(kind == "layernorm", config.norm_eps, x_BTD, gain_D, bias_D)
             self.on_norm(name, factor_BT1)
-        if not self.config.has_affine:
             return x_BTD
-        gain = self._across(f"{name}_{place}_gain", x_BTD)
-        return (
-            x_BTD * gain
-            if kind == "rmsnorm"
-            else torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
-        )
-
-    def _across(self, name: str, x_BTD: Tensor) -> Tensor:
-        """A vector parameter, broadcast over all dimensions of x but its members' and the last."""
-        value = self._weights[name]
-        return value.reshape(*value.shape[:-1], *(1,) * (x_BTD.dim() - value.dim()), value.shape[-1])
+        x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(config.norm_scale * x_BTD)
+        if gain_D is None or bias_D is None:
+            return x_BTD
+        return torch.addcmul(across(bias_D, x_BTD), x_BTD, across(gain_D, x_BTD))
 
 
 def _times(number: float | Tensor, x_BTD: Tensor) -> Tensor:
@@ -457,9 +464,11 @@ def _times(number: float | Tensor, x_BTD: Tensor) -> Tensor:
     return x_BTD if not isinstance(number, Tensor) and number == 1 else number * x_BTD
 
 
-def _apply(weight_FD: Tensor, x_BTD: Tensor) -> Tensor:
-    """x W^T, with batch and tokens as one dimension, since each member of an ensemble has a matrix of its own."""
-    return (x_BTD.flatten(-3, -2) @ weight_FD.mT).unflatten(-2, x_BTD.shape[-3:-1])
+def _plus_times(sum_BTD: Tensor, number: float | Tensor, x_BTD: Tensor) -> Tensor:
+    """sum + number x, in one pass."""
+    if isinstance(number, Tensor):
+        return torch.addcmul(sum_BTD, number, x_BTD)
+    return torch.add(sum_BTD, x_BTD, alpha=number)
 
 
 def _look_up(table_VD: Tensor, tokens_BT: Tensor) -> Tensor:

@@ -170,18 +170,13 @@ def first_order(
     order, rooms = _empty(trained, model.num_members, tuple(optimizers), keeps_steps=keeps_steps)
     reduced: set[str] = set()
 
-    def reduce(name: str, norms: Norms) -> None:
+    def receive(name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
         assert name not in reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
         reduced.add(name)
-        _reduce(name, norms, order, keeps_steps=keeps_steps and name not in INPUTS)
+        grad_EFD, is_branch = grad_ENF.mT @ x_END, model.roles[name] in BRANCH_ROLES
+        _reduce([name], Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1]), order, keeps_steps)
 
-    def receive(name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
-        grad_EFD = grad_ENF.mT @ x_END
-        reduce(name, Norms(grad_EFD, weight_EFD, 2, model.roles[name] in BRANCH_ROLES, rank=x_END.shape[1]))
-        if (bias := f"{name}_bias") in trained:
-            reduce(bias, Norms(grad_ENF.sum(1), trained[bias].detach(), 1, is_branch=False))
-
-    # Those of matrices and their biases are received, on the way to the gradients of vectors, tables and inputs.
+    # Those of matrices are received, on the way to the gradients of vectors, tables and inputs.
     leaves = ends | {name: leaf for name, leaf in trained.items() if model.roles.get(name) not in _RECEIVED}
     try:
         first: dict[str, Tensor] = {}
@@ -189,9 +184,9 @@ def first_order(
         hidden = x
         model.overflowed, model.receive = {}, receive
         for side, index, hidden in model.walk(x, y):
-            value = hidden.detach()
-            _watch(side, index, hidden, first.setdefault(side, value), previous.get(side, value), order, on_stream)
-            previous[side] = value
+            unit = _watch(side, index, hidden, first.get(side), previous.get(side), order, on_stream)
+            first.setdefault(side, unit)
+            previous[side] = unit
             on_stream()
             _no_norm_overflowed(model, side, index, order)
         order.readings = readings(model, hidden, inputs, task)
@@ -201,10 +196,14 @@ def first_order(
         model.overflowed, model.receive = None, None
     order.readings = {name: value.detach() for name, value in order.readings.items()}
     by_leaf = dict(zip(leaves, grads, strict=True))
-    for name, leaf in trained.items():  # what the objective does not depend on has no gradient
+    rest: dict[tuple[torch.Size, int], list[str]] = {}
+    for name, leaf in trained.items():
         if name not in reduced:
-            grad = by_leaf.get(name)
-            reduce(name, _norms(model, name, torch.zeros_like(leaf) if grad is None else grad, leaf.detach()))
+            rest.setdefault((leaf.shape, name in INPUTS), []).append(name)
+    for names in rest.values():  # vectors of one shape at once
+        pairs = [(by_leaf.get(name), trained[name].detach()) for name in names]
+        given = [torch.zeros_like(leaf) if grad is None else grad for grad, leaf in pairs]  # what nothing depends on
+        _reduce(names, _norms(model, names, given, [leaf for _, leaf in pairs]), order, keeps_steps)
     if keeps_steps:
         for steps in order.steps.values():
             for name, step in steps.items():
@@ -217,8 +216,8 @@ def first_order(
     return order
 
 
-_RECEIVED = (*BRANCH_ROLES, "head", "bias")
-"""The roles of what multiplies vectors, and of what is added behind it."""
+_RECEIVED = (*BRANCH_ROLES, "head")
+"""The roles of what multiplies vectors."""
 
 
 def _empty(
@@ -254,25 +253,30 @@ def _leaf(x: Tensor) -> Tensor:
     return x.detach().requires_grad_() if x.is_floating_point() else x
 
 
-def _norms(model: Ensemble, name: str, grad: Tensor, weight: Tensor) -> Norms:
-    """Of a parameter, or of an input, which is a table of vectors (E, B T, D)."""
-    if name in INPUTS:
+def _norms(model: Ensemble, names: Sequence[str], grads: Sequence[Tensor], weights: Sequence[Tensor]) -> Norms:
+    """Of parameters of one shape, one behind the other, or of inputs, which are tables of vectors (E, B T, D)."""
+    grad, weight = (several[0] if len(several) == 1 else torch.cat(list(several)) for several in (grads, weights))
+    if names[0] in INPUTS:
         return Norms(grad.flatten(1, 2), weight.flatten(1, 2), 2, is_branch=False)
-    return Norms(grad, weight, model.num_dims[name], model.roles[name] in BRANCH_ROLES)
+    return Norms(grad, weight, model.num_dims[names[0]], is_branch=False)
 
 
-def _reduce(name: str, norms: Norms, order: FirstOrder, *, keeps_steps: bool) -> None:
-    """Write the update of one parameter, without learning-rate multiplier and power of the width."""
+def _reduce(names: Sequence[str], norms: Norms, order: FirstOrder, keeps_steps: bool) -> None:
+    """Write the update of parameters whose norms are one behind the other, without learning-rate multipliers and power
+    of the width."""
     for optimizer, functionals in order.functionals.items():
-        functionals[name].copy_(norms.functional(optimizer))
-        values = order.values[optimizer]
-        if keeps_steps:
-            step = norms.first_step(optimizer)
-            along = (norms.grad * step).reshape(len(step), -1).sum(1)
-            values[name].copy_(along / NORMALISATION[optimizer].constant)
-            order.steps[optimizer][name] = step
+        values, steps = order.values[optimizer], norms.first_step(optimizer) if keeps_steps else None
+        written = [(functionals, norms.functional(optimizer))]
+        if steps is not None:
+            along = (norms.grad * steps).reshape(len(steps), -1).sum(1)
+            written.append((values, along / NORMALISATION[optimizer].constant))
+            parts = [] if names[0] in INPUTS else steps.chunk(len(names))
+            order.steps[optimizer] |= {name: part.contiguous() for name, part in zip(names, parts, strict=False)}
         elif values is not functionals:
-            values[name].copy_(norms.alignment(optimizer))
+            written.append((values, norms.alignment(optimizer)))
+        for table, numbers in written:
+            for name, of_one in zip(names, numbers.chunk(len(names)), strict=True):
+                table[name].copy_(of_one)
 
 
 SIGN_TYPE = ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia")
@@ -296,7 +300,7 @@ class Norms:
 
     @cached_property
     def sum_abs(self) -> Tensor:
-        return torch.linalg.vector_norm(self._grad_EN, ord=1, dim=1)
+        return self._grad_EN.abs().sum(1)  # a norm of order 1 takes three times as long
 
     @cached_property
     def length(self) -> Tensor:
@@ -349,7 +353,7 @@ class Norms:
         """
         if optimizer != "lamb":
             return self.functional(optimizer)
-        signs = (self._grad_EN != 0).to(self._grad_EN).sum(1).clamp(min=1)
+        signs = self._grad_EN.sign().abs_().sum(1).clamp(min=1)
         return self.functional(optimizer) * (self._grad_EN.shape[1] / signs).sqrt()
 
 
@@ -357,23 +361,27 @@ def _watch(
     side: str,
     index: int,
     x: Tensor,
-    x_0: Tensor,
-    previous: Tensor,
+    first: Tensor | None,
+    previous: Tensor | None,
     order: FirstOrder,
     on_stream: Callable[[], None],
-) -> None:
+) -> Tensor:
+    """Keep what is told of a stream, and return the directions of its vectors. first, previous: those of x_0 and of the
+    x before."""
     value = x.detach()
-    second_moment = value.square().flatten(1).mean(1)
-    lengths = value.norm(dim=-1, keepdim=True)
+    lengths = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+    second_moment = lengths.square().flatten(1).sum(1) / value[0].numel()
     unit = value / lengths
-    t = value.shape[-2]
-    pairs = (unit.sum(-2).square().sum(-1) - t) / (t * (t - 1)) if t > 1 else torch.ones_like(lengths[..., 0, 0])
-    along, behind = ((unit * other).sum(-1) / other.norm(dim=-1) for other in (x_0, previous))
+    num_vectors, t = lengths[0].numel(), value.shape[-2]
+    square = unit.sum(-2).square().flatten(1).sum(1)  # of all pairs of a sequence, a token with itself included
+    along, behind = (
+        (unit * (unit if other is None else other)).flatten(1).sum(1) / num_vectors for other in (first, previous)
+    )
     stream = Stream(
         second_moment=second_moment,
-        token_correlation=pairs.mean(-1),
-        cosine_with_input=along.flatten(1).mean(1),
-        cosine_with_previous=behind.flatten(1).mean(1),
+        token_correlation=(square / num_vectors - 1) / (t - 1) if t > 1 else torch.ones_like(square),
+        cosine_with_input=along,
+        cosine_with_previous=behind,
         is_finite=second_moment.isfinite(),  # a norm of entries whose squares overflow would silently be 0
     )
     order.streams[side, index] = stream
@@ -385,6 +393,7 @@ def _watch(
             on_stream()
 
         x.register_hook(on_gradient)
+    return unit
 
 
 # ---------------------------------------------------------------- what came of it

@@ -176,10 +176,9 @@ def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
 class Fused(Ensemble):
     """The same function with torch's own attention, which keeps no scores. It has no forward-mode derivative."""
 
-    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+    def _mixed(self, q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, is_causal: bool) -> Tensor:
         if self.config.logit_softcap:
-            return super()._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal)
-        q, k, v = (x.flatten(0, 1) for x in (q_BHTK, k_BHSK, v_BHSK))
-        scale = self.config.attention_scale
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale)
-        return mixed.unflatten(0, q_BHTK.shape[:2])
+            return super()._mixed(q_BTHK, k_BSHK, v_BSHK, is_causal)
+        q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (q_BTHK, k_BSHK, v_BSHK))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=self._scale)
+        return mixed.transpose(1, 2).unflatten(0, q_BTHK.shape[:2])
