@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +61,7 @@ from depthlaw.sims.config import (
     decoder_layers,
     side_by_side,
 )
-from depthlaw.sims.pieces import Linear, Mix, Norm, Receive, across
+from depthlaw.sims.pieces import Linear, Mix, Norm, Piece, Receive, Sum, Tape, Traced, across, alone
 
 __all__ = [
     "ACTIVATIONS",
@@ -203,8 +204,10 @@ class Transformer(nn.Module):
     has no gradient: a norm of it can be taken while it is small and near, and no two are held.
     """
 
+    is_traced = True
     kinks: dict[str, Tensor] | None = None
     receive: Receive | None = None
+    _tape: Tape | None = None
 
     def __init__(
         self,
@@ -237,6 +240,9 @@ class Transformer(nn.Module):
             self._weights[weight.name] = nn.Parameter(value)
             self.roles[name], self.num_dims[name] = weight.role, len(weight.shape)
             self.lr_multipliers[name] = weight.lr_multiplier
+        self._names: dict[str, list[str]] = {}
+        for weight in weights:
+            self._names.setdefault("_".join(weight.name.split("_")[:2]), []).append(weight.name)
 
     def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
         """The numbers of each parameter at the start of training."""
@@ -335,21 +341,68 @@ class Transformer(nn.Module):
 
         first_BTD: x_0. values_BTD: the values of the first attention, None before it.
         """
-        name = f"{side}_{index}"
-        numbers = self.numbers[name]
-        branch_weight = numbers.branch_weight
-        if f"{name}_layer_scale" in self._weights:
-            branch_weight = across(self._weights[f"{name}_layer_scale"], x_BTD)
-        elif f"{name}_branch_weight" in self._weights:
-            branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
-        is_causal = self.config.is_causal or side == "decoder"
-        u_BTD = _times(numbers.input_scale, self._norm("pre", name, x_BTD))
+        name, is_causal = f"{side}_{index}", self.config.is_causal or side == "decoder"
+        if not self._is_of_pieces(name, kind):
+            return self._around(name, kind, is_causal, x_BTD, memory_BSD, first_BTD, values_BTD)
+        names = self._names[name]
+
+        def run(tape: Tape, x: Tensor, memory: Tensor | None, first: Tensor, *given: Tensor) -> Sequence[Tensor]:
+            self._tape, tape.given = tape, dict(zip(names, given, strict=True))
+            try:
+                return self._around(name, kind, is_causal, x, memory, first, None)[:1]
+            finally:
+                self._tape = None
+
+        memory_BSD = memory_BSD if kind == "cross" else None
+        (x_BTD,) = Traced.apply(run, x_BTD, memory_BSD, first_BTD, *(self._weights[one] for one in names))
+        return x_BTD, x_BTD, values_BTD
+
+    def _is_of_pieces(self, name: str, kind: str) -> bool:
+        """Whether a sublayer consists of pieces alone, and is one node of the graph."""
+        config, given = self.config, self._names[name]
+        has_more = config.has_second_stream or config.norm_kind in ("dyt", "derf") or self._places[name] & _OF_HEADS
+        is_ffn_of_pieces = config.activation == "relu" and self.kinks is None
+        is_attention_of_pieces = not (self._mixes_values or config.rotary_base or config.key_heads < config.num_heads)
+        return (
+            self.is_traced
+            and not has_more
+            and given[-1].removeprefix(f"{name}_") not in ("head_scale", "layer_scale", "branch_weight")
+            and (is_ffn_of_pieces or kind not in ("ffn", "parallel"))
+            and (is_attention_of_pieces or kind == "ffn")
+        )
+
+    def _around(
+        self,
+        name: str,
+        kind: str,
+        is_causal: bool,
+        x_BTD: Tensor,
+        memory_BSD: Tensor | None,
+        first_BTD: Tensor,
+        values_BTD: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What ``_sublayer`` gives: the branch, and what stands around it."""
+        numbers, branch_weight = self.numbers[name], 1.0
+        u_BTD = self._sum((numbers.input_scale, self._norm("pre", name, x_BTD)))
         branch_BTD, values_BTD = self._branch(name, kind, u_BTD, memory_BSD, is_causal, values_BTD)
-        added_BTD = _times(branch_weight, self._norm("branch", name, branch_BTD))
-        sum_BTD = _plus_times(added_BTD, numbers.residual_weight, x_BTD)
-        if self._adds_input:
-            sum_BTD = _plus_times(sum_BTD, numbers.input_weight, first_BTD)
-        return self._norm("post", name, sum_BTD), added_BTD, values_BTD
+        branch_BTD = self._norm("branch", name, branch_BTD)
+        if (scale := self._weight(f"{name}_layer_scale")) is not None:
+            branch_BTD = across(scale, x_BTD) * branch_BTD
+        elif (weight := self._weight(f"{name}_branch_weight")) is not None:
+            branch_BTD = weight[..., None, None, None] * branch_BTD
+        else:
+            branch_weight = numbers.branch_weight
+        if self.config.has_second_stream:
+            branch_BTD, branch_weight = self._sum((branch_weight, branch_BTD)), 1.0
+        terms = [(branch_weight, branch_BTD), (numbers.residual_weight, x_BTD)]
+        terms += [(numbers.input_weight, first_BTD)] if self._adds_input else []
+        return self._norm("post", name, self._sum(*terms)), branch_BTD, values_BTD
+
+    def _do(self, piece: Piece, *inputs: Tensor | None) -> Any:
+        return alone(piece, *inputs) if self._tape is None else self._tape.run(piece, *inputs)
+
+    def _weight(self, name: str) -> Tensor | None:
+        return (self._weights if self._tape is None else self._tape.given).get(name)
 
     def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
         """phi(u) in the sublayer of that name."""
@@ -372,7 +425,8 @@ class Transformer(nn.Module):
         """The branch's output, and the side's first values so far."""
         if kind == "parallel":
             attended_BTD, values_BTD = self._branch(name, "attention", u_BTD, None, is_causal, values_BTD)
-            return attended_BTD + self._branch(name, "ffn", u_BTD, None, False, None)[0], values_BTD
+            fed_BTD, _ = self._branch(name, "ffn", u_BTD, None, False, None)
+            return self._sum((1.0, attended_BTD), (1.0, fed_BTD)), values_BTD
         if kind == "ffn":
             if self.config.activation == "relu" and self.kinks is None:
                 hidden_BTF = self._linear(f"{name}_fc1", u_BTD, is_relu=True)
@@ -393,18 +447,21 @@ class Transformer(nn.Module):
             if values_BTD is None:
                 values_BTD = v_BSD
             else:
-                v_BSD = self.numbers[name].value_weight * v_BSD + self.numbers[name].first_value_weight * values_BTD
-        q_BTHK, k_BSHK = self._heads(name, "q", q_BTD), self._heads(name, "k", k_BSD)
-        if self.config.rotary_base and kind != "cross":
-            q_BTHK, k_BSHK = self._turned(q_BTHK), self._turned(k_BSHK)
-        mixed_BTHK = self._mixed(q_BTHK, k_BSHK, self._heads(name, "v", v_BSD), is_causal and kind == "attention")
-        if f"{name}_head_scale" in self._weights:
-            mixed_BTHK = mixed_BTHK * self._weights[f"{name}_head_scale"][..., None, None, :, None]
-        return self._linear(f"{prefix}out", self._norm("inner", name, mixed_BTHK.flatten(-2))), values_BTD
+                numbers = self.numbers[name]
+                v_BSD = self._sum((numbers.value_weight, v_BSD), (numbers.first_value_weight, values_BTD))
+        config, is_turned = self.config, bool(self.config.rotary_base) and kind != "cross"
+        if self._places[name] & _OF_HEADS or is_turned or config.key_heads < config.num_heads:
+            parts = (("q", q_BTD, is_turned), ("k", k_BSD, is_turned), ("v", v_BSD, False))
+            q_BTD, k_BSD, v_BSD = (self._heads(name, *part) for part in parts)
+        mixed_BTD = self._mixed(q_BTD, k_BSD, v_BSD, is_causal and kind == "attention")
+        if (scale := self._weight(f"{name}_head_scale")) is not None:
+            mixed_BTD = (mixed_BTD.unflatten(-1, (config.num_heads, -1)) * scale[..., None, None, :, None]).flatten(-2)
+        return self._linear(f"{prefix}out", self._norm("inner", name, mixed_BTD)), values_BTD
 
-    def _mixed(self, q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor, is_causal: bool) -> Tensor:
-        """The mean of the values, weighted as queries and keys say."""
-        return Mix.apply(self._scale, self.config.logit_softcap, is_causal, q_BTHK, k_BSHK, v_BSHK)
+    def _mixed(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor, is_causal: bool) -> Tensor:
+        """The mean of the values of each head, weighted as queries and keys say."""
+        config = self.config
+        return self._do(Mix(config.size_of_head, self._scale, config.logit_softcap, is_causal), q_BTD, k_BSD, v_BSD)[0]
 
     @property
     def _scale(self) -> float:
@@ -412,14 +469,15 @@ class Transformer(nn.Module):
         scale = self.config.attention_scale
         return self.config.size_of_head**-0.5 if scale is None else scale
 
-    def _heads(self, name: str, role: str, y_BTD: Tensor) -> Tensor:
-        """Queries, keys or values (B, T, H, K), behind their norm; a head of keys once for each head of its queries."""
+    def _heads(self, name: str, role: str, y_BTD: Tensor, is_turned: bool) -> Tensor:
+        """Queries, keys or values behind their norm, turned; a head of keys once for each head of its queries."""
         config, place = self.config, f"{role}_norm"
         y_BTD = self._norm(place, name, y_BTD) if config.has_wide_norms else y_BTD
         y_BTHK = y_BTD.unflatten(-1, (-1, config.size_of_head))
         y_BTHK = y_BTHK if config.has_wide_norms else self._norm(place, name, y_BTHK)
+        y_BTHK = self._turned(y_BTHK) if is_turned else y_BTHK
         num = config.num_heads // config.key_heads
-        return y_BTHK if role == "q" or num == 1 else y_BTHK.repeat_interleave(num, dim=-2)
+        return (y_BTHK if role == "q" or num == 1 else y_BTHK.repeat_interleave(num, dim=-2)).flatten(-2)
 
     def _turned(self, x_BTHK: Tensor) -> Tensor:
         """Rotary positions: the pairs (i, i + K/2) turned by the token's place times base^(-i / pairs that turn)."""
@@ -438,37 +496,30 @@ class Transformer(nn.Module):
 
     def _linears(self, names: Sequence[str], x_BTD: Tensor, *, is_relu: bool = False) -> tuple[Tensor, ...]:
         """x W^T and its bias, of several matrices of one input. is_relu: with a ReLU behind."""
-        given = [self._weights.get(f"{name}{ending}") for name in names for ending in ("", "_bias")]
-        if torch.is_autocast_enabled(x_BTD.device.type):
-            kind = torch.get_autocast_dtype(x_BTD.device.type)
-            x_BTD, *given = (None if value is None else value.to(kind) for value in (x_BTD, *given))
-        return Linear.apply(self.receive, [f"_weights.{name}" for name in names], is_relu, x_BTD, *given)
+        given = [self._weight(f"{name}{ending}") for name in names for ending in ("", "_bias")]
+        return self._do(Linear([f"_weights.{name}" for name in names], self.receive, is_relu), x_BTD, *given)
+
+    def _sum(self, *terms: tuple[float | Tensor, Tensor]) -> Tensor:
+        """Of each (number, x), number x."""
+        numbers, tensors = zip(*terms, strict=True)
+        is_one = len(terms) == 1 and not isinstance(numbers[0], Tensor) and numbers[0] == 1
+        return tensors[0] if is_one else self._do(Sum(numbers), *tensors)[0]
 
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
         if place not in self._places[name]:
             return x_BTD
         config, kind = self.config, self.config.norm_kind
-        gain_D, bias_D = (self._weights.get(f"{name}_{place}_{ending}") for ending in ("gain", "bias"))
+        gain_D, bias_D = (self._weight(f"{name}_{place}_{ending}") for ending in ("gain", "bias"))
         if kind not in ("dyt", "derf"):
-            x_BTD, factor_BT1 = Norm.apply(kind == "layernorm", config.norm_eps, x_BTD, gain_D, bias_D)
-            self.on_norm(name, factor_BT1)
-            return x_BTD
+            norm = Norm(kind == "layernorm", config.norm_eps, partial(self.on_norm, name))
+            return self._do(norm, x_BTD, gain_D, bias_D)[0]
         x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(config.norm_scale * x_BTD)
         if gain_D is None or bias_D is None:
             return x_BTD
         return torch.addcmul(across(bias_D, x_BTD), x_BTD, across(gain_D, x_BTD))
 
 
-def _times(number: float | Tensor, x_BTD: Tensor) -> Tensor:
-    """number x, without a pass over x where that is x."""
-    return x_BTD if not isinstance(number, Tensor) and number == 1 else number * x_BTD
-
-
-def _plus_times(sum_BTD: Tensor, number: float | Tensor, x_BTD: Tensor) -> Tensor:
-    """sum + number x, in one pass."""
-    if isinstance(number, Tensor):
-        return torch.addcmul(sum_BTD, number, x_BTD)
-    return torch.add(sum_BTD, x_BTD, alpha=number)
+_OF_HEADS = frozenset({"q_norm", "k_norm", "v_norm"})
 
 
 def _look_up(table_VD: Tensor, tokens_BT: Tensor) -> Tensor:

@@ -2,11 +2,15 @@
 
     Linear   x W^T + b, of several W of one x, with a ReLU behind where it is asked for
     Norm     LayerNorm or RMSNorm, times a gain, plus a bias
-    Mix      softmax(s q k^T) v
+    Mix      softmax(s q k^T) v of each head
+    Sum      a x + b y + ...
 
-Each is a node of torch's graph, so that one writing serves a backward pass, forward mode, recomputation and training. A
-sum with weights is one operation of torch, which needs no more. All are written for the last dimensions of their
-tensors; a parameter's leading ones are those of members (E), which only the linear piece has to know.
+``forward`` gives a piece's outputs and what it keeps; ``backward`` gets that and the gradients of its outputs (None
+where there is none), and gives those of its inputs; ``tangent`` gets the moves of its inputs, and gives those of its
+outputs. ``Traced`` runs several pieces without a graph, and is one node of torch's graph: a sublayer is one node, whose
+own pass backward is a loop. So recomputation, forward mode, training and what is no piece are left to torch.
+
+All are written for the last dimensions of their tensors; those of members (E) come first.
 
 Dimensions: E members, B batch, T tokens, S tokens that are attended to, N = B T, D in, F out, H heads, K head size.
 """
@@ -14,74 +18,159 @@ Dimensions: E members, B batch, T tokens, S tokens that are attended to, N = B T
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Some = Sequence[Tensor | None]
 Receive = Callable[[str, Tensor, Tensor, Tensor], None]
 """Called with a matrix's name and itself (E, F, D), the vectors (E, N, D) that it multiplies and the gradient
 (E, N, F) behind it."""
 
 
-class Linear(torch.autograd.Function):
-    """Of one x: x W^T + b for each W and b (None where there is none). is_relu: with a ReLU behind each.
+class Piece(Protocol):
+    def forward(self, *inputs: Any) -> tuple[Some, Some]: ...
+    def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some: ...
+    def tangent(self, kept: Any, moved: Any) -> Some: ...
+
+
+class Tape:
+    """The pieces that were run, in turn: each with how much it keeps, and the places of its inputs and outputs. given:
+    the parameters that are among the inputs, by name."""
+
+    def __init__(self, inputs: Some) -> None:
+        self.there = list(inputs)
+        self.places = {id(x): place for place, x in enumerate(inputs) if x is not None}
+        self.pieces: list[tuple[Piece, int, list[int | None], list[int]]] = []
+        self.kept: list[Tensor | None] = []
+        self.given: Mapping[str, Tensor] = {}
+
+    def run(self, piece: Piece, *inputs: Tensor | None) -> Some:
+        """KeyError for an input that no piece has made, whose gradient would be lost."""
+        outputs, kept = piece.forward(*inputs)
+        before = [None if x is None else self.places[id(x)] for x in inputs]
+        behind = list(range(len(self.there), len(self.there) + len(outputs)))
+        self.places |= {id(x): place for x, place in zip(outputs, behind, strict=True)}
+        self.there += outputs
+        self.kept += kept
+        self.pieces.append((piece, len(kept), before, behind))
+        return outputs
+
+
+class Traced(torch.autograd.Function):
+    """What ``run`` does with a tape and its inputs, as one node of torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Some], *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        tape = Tape(inputs)
+        outputs = tuple(run(tape, *inputs))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tape.kept)
+        ctx.save_for_forward(*tape.kept)
+        ctx.pieces, ctx.places = tape.pieces, [tape.places[id(x)] for x in outputs]
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Some:
+        kept, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        end, at = len(kept), {place: grad for place, grad in zip(ctx.places, grads, strict=True) if grad is not None}
+        for piece, num, before, behind in reversed(ctx.pieces):
+            own, end = kept[end - num : end], end - num
+            of_outputs = [at.pop(place, None) for place in behind]
+            if all(grad is None for grad in of_outputs):
+                continue
+            wanted = [place is not None and (place >= len(needs) or needs[place]) for place in before]
+            for place, grad in zip(before, piece.backward(own, of_outputs, wanted), strict=True):
+                if grad is not None:
+                    at[place] = at[place] + grad if place in at else grad
+        return None, *(at.get(place) for place in range(len(needs)))
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Tensor | None) -> Some:
+        kept, end, at = ctx.saved_tensors, 0, dict(enumerate(moved[1:]))
+        for piece, num, before, behind in ctx.pieces:
+            own, end = kept[end : end + num], end + num
+            of_inputs = [None if place is None else at[place] for place in before]
+            is_still = all(one is None for one in of_inputs)
+            at |= zip(behind, [None] * len(behind) if is_still else piece.tangent(own, of_inputs), strict=True)
+        return tuple(at[place] for place in ctx.places)
+
+
+def alone(piece: Piece, *inputs: Tensor | None) -> Some:
+    """A piece that is run by itself."""
+    return Traced.apply(lambda tape, *given: tape.run(piece, *given), *inputs)
+
+
+def _added(parts: Some) -> Tensor | None:
+    """The sum of the parts that are there."""
+    there = [part for part in parts if part is not None]
+    return sum(there[1:], there[0]) if there else None
+
+
+# ---------------------------------------------------------------- pieces
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Of x, and W and b of each name (b None where there is none): x W^T + b, with a ReLU behind where is_relu.
 
     receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, by its name, and
     no matrix gets a gradient.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any, receive: Receive | None, names: Sequence[str], is_relu: bool, x_BTD: Tensor, *given: Tensor | None
-    ) -> tuple[Tensor, ...]:
+    names: Sequence[str]
+    receive: Receive | None = None
+    is_relu: bool = False
+
+    def forward(self, x_BTD: Tensor, *given: Tensor | None) -> tuple[Some, Some]:
+        kind, tokens = x_BTD.device.type, x_BTD.shape[-3:-1]
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            x_BTD, *given = (None if value is None else value.to(dtype) for value in (x_BTD, *given))
         x_ND = x_BTD.flatten(-3, -2)
         outputs = [_product(x_ND, *pair) for pair in zip(given[::2], given[1::2], strict=True)]
-        outputs = [y_NF.relu_() for y_NF in outputs] if is_relu else outputs
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x_ND, *given[::2], *(outputs if is_relu else ()))
-        ctx.save_for_forward(x_ND, *given[::2], *(outputs if is_relu else ()))
-        ctx.receive, ctx.names, ctx.tokens = receive, names, x_BTD.shape[-3:-1]
-        return tuple(y_NF.unflatten(-2, ctx.tokens) for y_NF in outputs)
+        if self.is_relu:
+            outputs = [y_NF.relu_() for y_NF in outputs]
+        return [y_NF.unflatten(-2, tokens) for y_NF in outputs], (x_ND, *given[::2], *(outputs if self.is_relu else ()))
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        x_ND, *kept = ctx.saved_tensors
-        weights, outputs = kept[: len(grads)], kept[len(grads) :]
-        grad_ND, of_parameters = None, []
-        for index, (weight_FD, grad_BTF) in enumerate(zip(weights, grads, strict=True)):
+    def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
+        x_ND, *kept = kept
+        grad_ND, of_parameters, tokens = None, [], ()
+        for index, grad_BTF in enumerate(grads):
             if grad_BTF is None:
                 of_parameters += [None, None]
                 continue
-            grad_NF = grad_BTF.flatten(-3, -2)
-            grad_NF = torch.ops.aten.threshold_backward(grad_NF, outputs[index], 0) if outputs else grad_NF
-            needs_weight, needs_bias = ctx.needs_input_grad[4 + 2 * index : 6 + 2 * index]
-            if ctx.receive is not None:
-                ctx.receive(ctx.names[index], weight_FD, x_ND, grad_NF)
-            of_weight = grad_NF.mT @ x_ND if ctx.receive is None and needs_weight else None
+            weight_FD, tokens = kept[index], grad_BTF.shape[-3:-1]
+            grad_NF = grad_BTF.flatten(-3, -2).to(weight_FD.dtype)
+            if self.is_relu:
+                grad_NF = torch.ops.aten.threshold_backward(grad_NF, kept[len(grads) + index], 0)
+            needs_weight, needs_bias = needs[1 + 2 * index : 3 + 2 * index]
+            if self.receive is not None:
+                self.receive(self.names[index], weight_FD, x_ND, grad_NF)
+            of_weight = grad_NF.mT @ x_ND if self.receive is None and needs_weight else None
             of_parameters += [of_weight, grad_NF.sum(-2) if needs_bias else None]
-            if ctx.needs_input_grad[3]:
+            if needs[0]:
                 grad_ND = grad_NF @ weight_FD if grad_ND is None else _plus(grad_ND, grad_NF, weight_FD)
-        return None, None, None, None if grad_ND is None else grad_ND.unflatten(-2, ctx.tokens), *of_parameters
+        return [None if grad_ND is None else grad_ND.unflatten(-2, tokens), *of_parameters]
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor | None, ...]:
-        x_ND, *kept = ctx.saved_tensors
-        _, _, _, moved_BTD, *of_parameters = tangents
-        moved_ND, num = None if moved_BTD is None else moved_BTD.flatten(-3, -2), len(of_parameters) // 2
-        moved = []
+    def tangent(self, kept: Any, moved: Any) -> Some:
+        (x_ND, *kept), (moved_BTD, *of_parameters) = kept, moved
+        num, tokens = len(self.names), (-1, x_ND.shape[-2]) if moved_BTD is None else moved_BTD.shape[-3:-1]
+        moves = []
         for index, weight_FD in enumerate(kept[:num]):
             of_weight, of_bias = of_parameters[2 * index : 2 * index + 2]
-            parts = [] if moved_ND is None else [moved_ND @ weight_FD.mT]
-            parts += [] if of_weight is None else [x_ND @ of_weight.mT]
-            parts += [] if of_bias is None else [of_bias[..., None, :]]
-            sum_NF = _sum(parts, x_ND.new_zeros(()).expand(*x_ND.shape[:-1], weight_FD.shape[-2]))
-            is_open = kept[num + index] > 0 if len(kept) > num else None
-            moved.append((sum_NF if is_open is None else sum_NF * is_open).unflatten(-2, ctx.tokens))
-        return tuple(moved)
+            move = _added([
+                None if moved_BTD is None else moved_BTD.flatten(-3, -2) @ weight_FD.mT,
+                None if of_weight is None else x_ND @ of_weight.mT,
+                None if of_bias is None else of_bias[..., None, :].expand(*x_ND.shape[:-1], -1),
+            ])
+            moves.append(move if move is None or not self.is_relu else move * (kept[num + index] > 0))
+        return [None if move is None else move.unflatten(-2, tokens) for move in moves]
 
 
 def _product(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor | None) -> Tensor:
@@ -98,65 +187,52 @@ def _plus(sum_ND: Tensor, x_NF: Tensor, weight_FD: Tensor) -> Tensor:
     return sum_ND.addmm_(x_NF, weight_FD) if sum_ND.dim() == 2 else sum_ND.baddbmm_(x_NF, weight_FD)
 
 
-def _sum(parts: Sequence[Tensor], zero: Tensor) -> Tensor:
-    """The sum of parts, as large as this zero."""
-    whole = zero
-    for part in parts:
-        whole = whole + part
-    return whole
+@dataclass(frozen=True)
+class Norm:
+    """Of x, a gain and a bias (None where there is none): gain norm(x) + bias over the last dimension.
 
-
-class Norm(torch.autograd.Function):
-    """gain norm(x) + bias over the last dimension, each None where there is none; and what the norm multiplies by,
-    which has no gradient. is_centred: LayerNorm, else RMSNorm.
-
-    What a norm makes of a small move is a symmetric matrix, so that tangents go through it as gradients do.
+    is_centred: LayerNorm, else RMSNorm. told: called with what the norm multiplies its input by. What a norm makes of a
+    small move is a symmetric matrix, so tangents go through it as gradients do.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any, is_centred: bool, eps: float, x_BTD: Tensor, gain_D: Tensor | None, bias_D: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        if is_centred:
-            unit_BTD, mean_BT1, factor_BT1 = torch.native_layer_norm(x_BTD, x_BTD.shape[-1:], None, None, eps)
-        else:
-            mean_BT1, factor_BT1 = None, (x_BTD.square().mean(-1, keepdim=True) + eps).rsqrt()
-            unit_BTD = x_BTD * factor_BT1
-        ctx.set_materialize_grads(False)
-        kept = (x_BTD if is_centred else None, mean_BT1, factor_BT1, unit_BTD, gain_D)
-        ctx.save_for_backward(*kept)
-        ctx.save_for_forward(*kept)
-        ctx.mark_non_differentiable(factor_BT1)
-        if gain_D is None:
-            return unit_BTD, factor_BT1
-        gain = across(gain_D, x_BTD)
-        return unit_BTD * gain if bias_D is None else torch.addcmul(across(bias_D, x_BTD), unit_BTD, gain), factor_BT1
+    is_centred: bool
+    eps: float
+    told: Callable[[Tensor], None]
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_BTD: Tensor | None, _: None) -> tuple[Any, ...]:
-        if grad_BTD is None:
-            return (None,) * 5
-        *kept, gain_D = ctx.saved_tensors
-        needs_x, needs_gain, needs_bias = ctx.needs_input_grad[2:]
+    def forward(self, x_BTD: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> tuple[Some, Some]:
+        mean_BT1 = None
+        if self.is_centred:
+            unit_BTD, mean_BT1, factor_BT1 = torch.native_layer_norm(x_BTD, x_BTD.shape[-1:], None, None, self.eps)
+        else:
+            factor_BT1 = (x_BTD.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+            unit_BTD = x_BTD * factor_BT1
+        self.told(factor_BT1)
+        out_BTD = unit_BTD
+        if gain_D is not None:
+            gain = across(gain_D, x_BTD)
+            out_BTD = unit_BTD * gain if bias_D is None else torch.addcmul(across(bias_D, x_BTD), unit_BTD, gain)
+        return [out_BTD], (x_BTD if self.is_centred else None, mean_BT1, factor_BT1, unit_BTD, gain_D)
+
+    def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
+        (*kept, gain_D), (grad_BTD,) = kept, grads
+        needs_x, needs_gain, needs_bias = needs
         dims = [] if gain_D is None else list(range(gain_D.dim() - 1, grad_BTD.dim() - 1))
-        of_gain = (grad_BTD * kept[3]).sum(dims) if needs_gain else None
+        of_gain = (grad_BTD * kept[-1]).sum(dims) if needs_gain else None
         of_bias = grad_BTD.sum(dims) if needs_bias else None
         scaled_BTD = grad_BTD if gain_D is None else grad_BTD * across(gain_D, grad_BTD)
-        return None, None, _through_norm(scaled_BTD, *kept) if needs_x else None, of_gain, of_bias
+        return [_through_norm(scaled_BTD, *kept) if needs_x else None, of_gain, of_bias]
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None]:
-        *kept, gain_D = ctx.saved_tensors
-        unit_BTD = kept[3]
-        _, _, moved_BTD, of_gain, of_bias = tangents
-        parts = []
-        if moved_BTD is not None:
-            through_BTD = _through_norm(moved_BTD, *kept)
-            parts.append(through_BTD if gain_D is None else through_BTD * across(gain_D, unit_BTD))
-        parts += [] if of_gain is None else [unit_BTD * across(of_gain, unit_BTD)]
-        parts += [] if of_bias is None else [across(of_bias, unit_BTD)]
-        return _sum(parts, torch.zeros_like(unit_BTD)), None
+    def tangent(self, kept: Any, moved: Any) -> Some:
+        (*kept, gain_D), (moved_BTD, of_gain, of_bias), unit_BTD = kept, moved, kept[3]
+        through_BTD = None if moved_BTD is None else _through_norm(moved_BTD, *kept)
+        is_scaled = through_BTD is not None and gain_D is not None
+        return [
+            _added([
+                through_BTD * across(gain_D, unit_BTD) if is_scaled else through_BTD,
+                None if of_gain is None else unit_BTD * across(of_gain, unit_BTD),
+                None if of_bias is None else across(of_bias, unit_BTD).expand(unit_BTD.shape),
+            ])
+        ]
 
 
 def _through_norm(
@@ -175,54 +251,59 @@ def across(value_D: Tensor, x_BTD: Tensor) -> Tensor:
     return value_D.reshape(*value_D.shape[:-1], *(1,) * (x_BTD.dim() - value_D.dim()), value_D.shape[-1])
 
 
-class Mix(torch.autograd.Function):
-    """softmax(s q k^T) v of each head, with scores capped at c tanh(score / c) where c is not 0."""
+@dataclass(frozen=True)
+class Mix:
+    """Of q (B, T, H K), k and v (B, S, H K): softmax(scale q k^T) v of each head of that size, with scores capped at c
+    tanh(score / c) where c is not 0."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, scale: float, cap: float, is_causal: bool, q_BTHK: Tensor, k_BSHK: Tensor, v_BSHK: Tensor
-    ) -> Tensor:
-        q, k, v = (_by_head(x) for x in (q_BTHK, k_BSHK, v_BSHK))
-        scores = _scaled(q, k.mT, scale)
-        capped = scores.div_(cap).tanh_() if cap else None
-        scores = scores if capped is None else cap * capped
-        if is_causal:
+    size: int
+    scale: float
+    cap: float
+    is_causal: bool
+
+    def forward(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor) -> tuple[Some, Some]:
+        q, k, v = map(self._heads, (q_BTD, k_BSD, v_BSD))
+        scores, capped = self._scaled(q, k.mT), None
+        if self.cap:
+            capped = scores.div_(self.cap).tanh_()
+            scores = self.cap * capped
+        if self.is_causal:
             future_TS = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores.masked_fill_(future_TS, -math.inf)
         weights = scores.softmax(-1).to(v.dtype)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, capped, weights)
-        ctx.save_for_forward(q, k, v, capped, weights)
-        ctx.scale, ctx.num = scale, (*q_BTHK.shape[:-3], q_BTHK.shape[-2])
-        return _by_token(weights @ v, ctx.num)
+        return [self._tokens(weights @ v, q_BTD.shape)], (q, k, v, capped, weights)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_BTHK: Tensor | None) -> tuple[Any, ...]:
-        if grad_BTHK is None:
-            return (None,) * 6
-        q, k, v, capped, weights = ctx.saved_tensors
-        grad = _by_head(grad_BTHK)
+    def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
+        (q, k, v, capped, weights), (grad_BTD,) = kept, grads
+        grad = self._heads(grad_BTD)
         of_scores = _through_softmax(grad @ v.mT, weights)
         of_scores = of_scores if capped is None else of_scores * (1 - capped.square())
-        parts = _scaled(of_scores, k, ctx.scale), _scaled(of_scores.mT, q, ctx.scale), weights.mT @ grad
-        return None, None, None, *(_by_token(part, ctx.num) for part in parts)
+        parts = self._scaled(of_scores, k), self._scaled(of_scores.mT, q), weights.mT @ grad
+        return [self._tokens(part, grad_BTD.shape) for part in parts]
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        q, k, v, capped, weights = ctx.saved_tensors
-        of_q, of_k, of_v = (None if moved is None else _by_head(moved) for moved in tangents[3:])
-        parts = [] if of_q is None else [of_q @ k.mT]
-        parts += [] if of_k is None else [q @ of_k.mT]
-        of_scores = ctx.scale * _sum(parts, torch.zeros_like(weights))
-        of_scores = of_scores if capped is None else of_scores * (1 - capped.square())
-        moved = _through_softmax(of_scores, weights) @ v
-        return _by_token(moved if of_v is None else moved + weights @ of_v, ctx.num)
+    def tangent(self, kept: Any, moved: Any) -> Some:
+        q, k, v, capped, weights = kept
+        of_q, of_k, of_v = (None if move is None else self._heads(move) for move in moved)
+        of_scores = _added([None if of_q is None else of_q @ k.mT, None if of_k is None else q @ of_k.mT])
+        if of_scores is not None:
+            of_scores = self.scale * (of_scores if capped is None else of_scores * (1 - capped.square()))
+            of_scores = _through_softmax(of_scores, weights) @ v
+        mixed = _added([of_scores, None if of_v is None else weights @ of_v])
+        shape = next(move.shape for move in moved if move is not None)
+        return [None if mixed is None else self._tokens(mixed, shape)]
 
 
-def _scaled(x: Tensor, y: Tensor, scale: float) -> Tensor:
-    """scale x y."""
-    return torch.baddbmm(x.new_empty(()).expand(1, 1, 1), x, y, beta=0, alpha=scale)
+    def _scaled(self, x: Tensor, y: Tensor) -> Tensor:
+        """scale x y."""
+        return torch.baddbmm(x.new_empty(()).expand(1, 1, 1), x, y, beta=0, alpha=self.scale)
+
+    def _heads(self, x_BTD: Tensor) -> Tensor:
+        """All heads of all sequences, one behind the other: (B H, T, K)."""
+        return x_BTD.unflatten(-1, (-1, self.size)).transpose(-3, -2).flatten(0, -3)
+
+    def _tokens(self, x: Tensor, shape: torch.Size) -> Tensor:
+        """Back to (B, T, H K). shape: of any that has as many members, sequences and heads."""
+        return x.unflatten(0, (*shape[:-2], -1)).transpose(-3, -2).flatten(-2)
 
 
 def _through_softmax(v: Tensor, weights: Tensor) -> Tensor:
@@ -230,11 +311,36 @@ def _through_softmax(v: Tensor, weights: Tensor) -> Tensor:
     return torch.ops.aten._softmax_backward_data(v, weights, -1, weights.dtype)
 
 
-def _by_head(x_BTHK: Tensor) -> Tensor:
-    """All heads of all sequences, one behind the other: (B H, T, K)."""
-    return x_BTHK.transpose(-3, -2).flatten(0, -3)
+@dataclass(frozen=True)
+class Sum:
+    """Of x, y, ...: the sum of each times its number, which may be a tensor, of members."""
+
+    numbers: Sequence[float | Tensor]
+
+    def forward(self, *inputs: Tensor) -> tuple[Some, Some]:
+        return [self._sum(inputs)], ()
+
+    def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
+        return [times(number, grads[0]) if need else None for number, need in zip(self.numbers, needs, strict=True)]
+
+    def tangent(self, kept: Any, moved: Any) -> Some:
+        return [self._sum(moved)]
+
+    def _sum(self, parts: Some) -> Tensor:
+        whole = None
+        for number, part in zip(self.numbers, parts, strict=True):
+            if part is None:
+                continue
+            if whole is None:
+                whole = times(number, part)
+            elif isinstance(number, Tensor):
+                whole = torch.addcmul(whole, number, part)
+            else:
+                whole = torch.add(whole, part, alpha=number)
+        assert whole is not None
+        return whole
 
 
-def _by_token(x: Tensor, num: tuple[int, ...]) -> Tensor:
-    """Back to (B, T, H, K); num: members, sequences and heads."""
-    return x.unflatten(0, num).transpose(-3, -2)
+def times(number: float | Tensor, x: Tensor) -> Tensor:
+    """number x, without a pass over x where that is x."""
+    return x if not isinstance(number, Tensor) and number == 1 else number * x
