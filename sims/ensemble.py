@@ -103,6 +103,7 @@ class Ensemble(Transformer):
         """Drop all members but these from everything but the parameters, whose holder does that."""
         rows = torch.tensor(kept, device=self._kind["device"])
         self.num_members = len(kept)
+        self._programs.clear()
         for name, numbers in self.numbers.items():
             self.numbers[name] = Numbers(*(_plain(one[rows]) if isinstance(one, Tensor) else one for one in numbers))
         for name, rates in self.lr_multipliers.items():

@@ -61,7 +61,7 @@ from depthlaw.sims.config import (
     decoder_layers,
     side_by_side,
 )
-from depthlaw.sims.pieces import Linear, Mix, Norm, Piece, Receive, Sum, Tape, Traced, across, alone
+from depthlaw.sims.pieces import Linear, Mix, Norm, Piece, Program, Receive, Sum, Traced, across, alone
 
 __all__ = [
     "ACTIVATIONS",
@@ -207,7 +207,7 @@ class Transformer(nn.Module):
     is_traced = True
     kinks: dict[str, Tensor] | None = None
     receive: Receive | None = None
-    _tape: Tape | None = None
+    _recording: Program | None = None
 
     def __init__(
         self,
@@ -241,6 +241,7 @@ class Transformer(nn.Module):
             self.roles[name], self.num_dims[name] = weight.role, len(weight.shape)
             self.lr_multipliers[name] = weight.lr_multiplier
         self._names: dict[str, list[str]] = {}
+        self._programs: dict[str, Program] = {}
         for weight in weights:
             self._names.setdefault("_".join(weight.name.split("_")[:2]), []).append(weight.name)
 
@@ -344,17 +345,14 @@ class Transformer(nn.Module):
         name, is_causal = f"{side}_{index}", self.config.is_causal or side == "decoder"
         if not self._is_of_pieces(name, kind):
             return self._around(name, kind, is_causal, x_BTD, memory_BSD, first_BTD, values_BTD)
-        names = self._names[name]
-
-        def run(tape: Tape, x: Tensor, memory: Tensor | None, first: Tensor, *given: Tensor) -> Sequence[Tensor]:
-            self._tape, tape.given = tape, dict(zip(names, given, strict=True))
-            try:
-                return self._around(name, kind, is_causal, x, memory, first, None)[:1]
-            finally:
-                self._tape = None
-
         memory_BSD = memory_BSD if kind == "cross" else None
-        (x_BTD,) = Traced.apply(run, x_BTD, memory_BSD, first_BTD, *(self._weights[one] for one in names))
+        if (program := self._programs.get(name)) is None:
+            program = self._programs[name] = self._recording = Program(3, self._names[name])
+            places: Any = (1, 2, 3)
+            self._around(name, kind, is_causal, *places, None)
+            self._recording = None
+        given = (self._weights[one] for one in program.names)
+        (x_BTD,) = Traced.apply(program, x_BTD, memory_BSD, first_BTD, *given)
         return x_BTD, x_BTD, values_BTD
 
     def _is_of_pieces(self, name: str, kind: str) -> bool:
@@ -399,10 +397,15 @@ class Transformer(nn.Module):
         return self._norm("post", name, self._sum(*terms)), branch_BTD, values_BTD
 
     def _do(self, piece: Piece, *inputs: Tensor | None) -> Any:
-        return alone(piece, *inputs) if self._tape is None else self._tape.run(piece, *inputs)
+        """The piece's outputs or, of a program that is written, their places."""
+        if self._recording is None:
+            return alone(piece, *inputs)
+        places: Any = inputs
+        return self._recording.add(piece, *places)
 
-    def _weight(self, name: str) -> Tensor | None:
-        return (self._weights if self._tape is None else self._tape.given).get(name)
+    def _weight(self, name: str) -> Any:
+        """A parameter, None where there is none, or its place in a program that is written."""
+        return (self._weights if self._recording is None else self._recording.parameters).get(name)
 
     def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
         """phi(u) in the sublayer of that name."""
@@ -497,7 +500,7 @@ class Transformer(nn.Module):
     def _linears(self, names: Sequence[str], x_BTD: Tensor, *, is_relu: bool = False) -> tuple[Tensor, ...]:
         """x W^T and its bias, of several matrices of one input. is_relu: with a ReLU behind."""
         given = [self._weight(f"{name}{ending}") for name in names for ending in ("", "_bias")]
-        return self._do(Linear([f"_weights.{name}" for name in names], self.receive, is_relu), x_BTD, *given)
+        return self._do(Linear([f"_weights.{name}" for name in names], self, is_relu), x_BTD, *given)
 
     def _sum(self, *terms: tuple[float | Tensor, Tensor]) -> Tensor:
         """Of each (number, x), number x."""

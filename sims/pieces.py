@@ -7,8 +7,8 @@
 
 ``forward`` gives a piece's outputs and what it keeps; ``backward`` gets that and the gradients of its outputs (None
 where there is none), and gives those of its inputs; ``tangent`` gets the moves of its inputs, and gives those of its
-outputs. ``Traced`` runs several pieces without a graph, and is one node of torch's graph: a sublayer is one node, whose
-own pass backward is a loop. So recomputation, forward mode, training and what is no piece are left to torch.
+outputs. A ``Program`` is several pieces in turn. It has no graph, and is one node of torch's (``Traced``): a sublayer
+is one node, whose own pass backward is a loop. So recomputation, training and what is no piece are left to torch.
 
 All are written for the last dimensions of their tensors; those of members (E) come first.
 
@@ -18,7 +18,7 @@ Dimensions: E members, B batch, T tokens, S tokens that are attended to, N = B T
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,78 +32,88 @@ Receive = Callable[[str, Tensor, Tensor, Tensor], None]
 (E, N, F) behind it."""
 
 
+class Receiver(Protocol):
+    receive: Receive | None
+
+
 class Piece(Protocol):
+    @property
+    def num_outputs(self) -> int: ...
     def forward(self, *inputs: Any) -> tuple[Some, Some]: ...
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some: ...
     def tangent(self, kept: Any, moved: Any) -> Some: ...
 
 
-class Tape:
-    """The pieces that were run, in turn: each with how much it keeps, and the places of its inputs and outputs. given:
-    the parameters that are among the inputs, by name."""
+class Program:
+    """Pieces in turn, each with the places of its inputs and outputs: place 0 is None, behind it are the inputs of the
+    whole. names: the parameters among these, which stand last."""
 
-    def __init__(self, inputs: Some) -> None:
-        self.there = list(inputs)
-        self.places = {id(x): place for place, x in enumerate(inputs) if x is not None}
-        self.pieces: list[tuple[Piece, int, list[int | None], list[int]]] = []
-        self.kept: list[Tensor | None] = []
-        self.given: Mapping[str, Tensor] = {}
+    def __init__(self, num_inputs: int, names: Sequence[str] = ()) -> None:
+        self.names, self.num_places = names, 1 + num_inputs + len(names)
+        self.parameters = {name: place for place, name in enumerate(names, 1 + num_inputs)}
+        self.steps: list[tuple[Piece, tuple[int, ...], tuple[int, ...]]] = []
+        self.ends: tuple[int, ...] = ()
 
-    def run(self, piece: Piece, *inputs: Tensor | None) -> Some:
-        """KeyError for an input that no piece has made, whose gradient would be lost."""
-        outputs, kept = piece.forward(*inputs)
-        before = [None if x is None else self.places[id(x)] for x in inputs]
-        behind = list(range(len(self.there), len(self.there) + len(outputs)))
-        self.places |= {id(x): place for x, place in zip(outputs, behind, strict=True)}
-        self.there += outputs
-        self.kept += kept
-        self.pieces.append((piece, len(kept), before, behind))
-        return outputs
+    def add(self, piece: Piece, *before: int | None) -> tuple[int, ...]:
+        """The places of the piece's outputs, which so far are those of the whole."""
+        self.ends = tuple(range(self.num_places, self.num_places + piece.num_outputs))
+        self.num_places += len(self.ends)
+        self.steps.append((piece, tuple(place or 0 for place in before), self.ends))
+        return self.ends
 
 
 class Traced(torch.autograd.Function):
-    """What ``run`` does with a tape and its inputs, as one node of torch's graph."""
+    """A program as one node of torch's graph, given its inputs."""
 
     @staticmethod
-    def forward(ctx: Any, run: Callable[..., Some], *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        tape = Tape(inputs)
-        outputs = tuple(run(tape, *inputs))
+    def forward(ctx: Any, program: Program, *inputs: Tensor | None) -> Some:
+        at: list[Tensor | None] = [None, *inputs, *[None] * (program.num_places - 1 - len(inputs))]
+        kept, counts = [], []
+        for piece, before, behind in program.steps:
+            outputs, own = piece.forward(*[at[place] for place in before])
+            at[behind[0] : behind[-1] + 1] = outputs
+            kept += own
+            counts.append(len(own))
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tape.kept)
-        ctx.save_for_forward(*tape.kept)
-        ctx.pieces, ctx.places = tape.pieces, [tape.places[id(x)] for x in outputs]
-        return outputs
+        ctx.save_for_backward(*kept)
+        ctx.save_for_forward(*kept)
+        ctx.program, ctx.counts = program, counts
+        return tuple(at[place] for place in program.ends)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Some:
-        kept, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
-        end, at = len(kept), {place: grad for place, grad in zip(ctx.places, grads, strict=True) if grad is not None}
-        for piece, num, before, behind in reversed(ctx.pieces):
+        kept, needs, program = ctx.saved_tensors, ctx.needs_input_grad, ctx.program
+        end, at = len(kept), dict(zip(program.ends, grads, strict=True))
+        wants = [False, *needs[1:], *[True] * (program.num_places - len(needs))]
+        for (piece, before, behind), num in zip(reversed(program.steps), reversed(ctx.counts), strict=True):
             own, end = kept[end - num : end], end - num
             of_outputs = [at.pop(place, None) for place in behind]
             if all(grad is None for grad in of_outputs):
                 continue
-            wanted = [place is not None and (place >= len(needs) or needs[place]) for place in before]
-            for place, grad in zip(before, piece.backward(own, of_outputs, wanted), strict=True):
+            given = piece.backward(own, of_outputs, [wants[place] for place in before])
+            for place, grad in zip(before, given, strict=True):
                 if grad is not None:
-                    at[place] = at[place] + grad if place in at else grad
-        return None, *(at.get(place) for place in range(len(needs)))
+                    there = at.get(place)
+                    at[place] = grad if there is None else there + grad
+        return None, *(at.get(place) for place in range(1, len(needs)))
 
     @staticmethod
     def jvp(ctx: Any, *moved: Tensor | None) -> Some:
-        kept, end, at = ctx.saved_tensors, 0, dict(enumerate(moved[1:]))
-        for piece, num, before, behind in ctx.pieces:
+        kept, end, at, program = ctx.saved_tensors, 0, dict(enumerate(moved)), ctx.program
+        for (piece, before, behind), num in zip(program.steps, ctx.counts, strict=True):
             own, end = kept[end : end + num], end + num
-            of_inputs = [None if place is None else at[place] for place in before]
+            of_inputs = [at[place] for place in before]
             is_still = all(one is None for one in of_inputs)
             at |= zip(behind, [None] * len(behind) if is_still else piece.tangent(own, of_inputs), strict=True)
-        return tuple(at[place] for place in ctx.places)
+        return tuple(at[place] for place in program.ends)
 
 
 def alone(piece: Piece, *inputs: Tensor | None) -> Some:
     """A piece that is run by itself."""
-    return Traced.apply(lambda tape, *given: tape.run(piece, *given), *inputs)
+    program = Program(len(inputs))
+    program.add(piece, *(None if x is None else place for place, x in enumerate(inputs, 1)))
+    return Traced.apply(program, *inputs)
 
 
 def _added(parts: Some) -> Tensor | None:
@@ -115,17 +125,21 @@ def _added(parts: Some) -> Tensor | None:
 # ---------------------------------------------------------------- pieces
 
 
-@dataclass(frozen=True)
+@dataclass
 class Linear:
     """Of x, and W and b of each name (b None where there is none): x W^T + b, with a ReLU behind where is_relu.
 
-    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, by its name, and
-    no matrix gets a gradient.
+    receiver: whoever may have a function ``receive``. In a backward pass it gets the two factors of each matrix's
+    gradient, by its name, and no matrix gets a gradient.
     """
 
     names: Sequence[str]
-    receive: Receive | None = None
+    receiver: Receiver
     is_relu: bool = False
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.names)
 
     def forward(self, x_BTD: Tensor, *given: Tensor | None) -> tuple[Some, Some]:
         kind, tokens = x_BTD.device.type, x_BTD.shape[-3:-1]
@@ -140,7 +154,7 @@ class Linear:
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
         x_ND, *kept = kept
-        grad_ND, of_parameters, tokens = None, [], ()
+        grad_ND, of_parameters, tokens, receive = None, [], (), self.receiver.receive
         for index, grad_BTF in enumerate(grads):
             if grad_BTF is None:
                 of_parameters += [None, None]
@@ -150,9 +164,9 @@ class Linear:
             if self.is_relu:
                 grad_NF = torch.ops.aten.threshold_backward(grad_NF, kept[len(grads) + index], 0)
             needs_weight, needs_bias = needs[1 + 2 * index : 3 + 2 * index]
-            if self.receive is not None:
-                self.receive(self.names[index], weight_FD, x_ND, grad_NF)
-            of_weight = grad_NF.mT @ x_ND if self.receive is None and needs_weight else None
+            if receive is not None:
+                receive(self.names[index], weight_FD, x_ND, grad_NF)
+            of_weight = grad_NF.mT @ x_ND if receive is None and needs_weight else None
             of_parameters += [of_weight, grad_NF.sum(-2) if needs_bias else None]
             if needs[0]:
                 grad_ND = grad_NF @ weight_FD if grad_ND is None else _plus(grad_ND, grad_NF, weight_FD)
@@ -187,7 +201,7 @@ def _plus(sum_ND: Tensor, x_NF: Tensor, weight_FD: Tensor) -> Tensor:
     return sum_ND.addmm_(x_NF, weight_FD) if sum_ND.dim() == 2 else sum_ND.baddbmm_(x_NF, weight_FD)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Norm:
     """Of x, a gain and a bias (None where there is none): gain norm(x) + bias over the last dimension.
 
@@ -198,6 +212,8 @@ class Norm:
     is_centred: bool
     eps: float
     told: Callable[[Tensor], None]
+
+    num_outputs = 1
 
     def forward(self, x_BTD: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> tuple[Some, Some]:
         mean_BT1 = None
@@ -251,7 +267,7 @@ def across(value_D: Tensor, x_BTD: Tensor) -> Tensor:
     return value_D.reshape(*value_D.shape[:-1], *(1,) * (x_BTD.dim() - value_D.dim()), value_D.shape[-1])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Mix:
     """Of q (B, T, H K), k and v (B, S, H K): softmax(scale q k^T) v of each head of that size, with scores capped at c
     tanh(score / c) where c is not 0."""
@@ -260,6 +276,8 @@ class Mix:
     scale: float
     cap: float
     is_causal: bool
+
+    num_outputs = 1
 
     def forward(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor) -> tuple[Some, Some]:
         q, k, v = map(self._heads, (q_BTD, k_BSD, v_BSD))
@@ -311,11 +329,13 @@ def _through_softmax(v: Tensor, weights: Tensor) -> Tensor:
     return torch.ops.aten._softmax_backward_data(v, weights, -1, weights.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sum:
     """Of x, y, ...: the sum of each times its number, which may be a tensor, of members."""
 
     numbers: Sequence[float | Tensor]
+
+    num_outputs = 1
 
     def forward(self, *inputs: Tensor) -> tuple[Some, Some]:
         return [self._sum(inputs)], ()
