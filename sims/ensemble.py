@@ -43,14 +43,13 @@ class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
     rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do.
-    overflowed: a dictionary, or None. By the name of a sublayer it receives whether a number that a norm in it divides
-    by was not finite, (E,). Without it nobody would see such an overflow: the norm of entries whose squares overflow is
-    0.
+    factors: a list, or None. Of each norm it receives the least that the norm multiplied by, (E,), 0 where the squares
+    overflowed. Without it nobody would see such an overflow: the norm of such entries is 0.
     ValueError where members differ in more than numbers.
     """
 
     rounding = 0.0
-    overflowed: dict[str, Tensor] | None = None
+    factors: list[Tensor] | None = None
 
     def __init__(
         self,
@@ -95,9 +94,8 @@ class Ensemble(Transformer):
         return x_BTD * (1 + self.rounding * noise)
 
     def on_norm(self, name: str, factor_BT1: Tensor) -> None:
-        if self.overflowed is not None:
-            overflows = ~(factor_BT1.detach() > 0).flatten(1).all(1)
-            self.overflowed[name] = self.overflowed[name] | overflows if name in self.overflowed else overflows
+        if self.factors is not None:
+            self.factors.append(factor_BT1.flatten(1).amin(1))
 
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these from everything but the parameters, whose holder does that."""

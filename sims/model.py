@@ -241,7 +241,7 @@ class Transformer(nn.Module):
             self.roles[name], self.num_dims[name] = weight.role, len(weight.shape)
             self.lr_multipliers[name] = weight.lr_multiplier
         self._names: dict[str, list[str]] = {}
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[str, Program | None] = {}
         for weight in weights:
             self._names.setdefault("_".join(weight.name.split("_")[:2]), []).append(weight.name)
 
@@ -343,23 +343,28 @@ class Transformer(nn.Module):
         first_BTD: x_0. values_BTD: the values of the first attention, None before it.
         """
         name, is_causal = f"{side}_{index}", self.config.is_causal or side == "decoder"
-        if not self._is_of_pieces(name, kind):
+        if self.kinks is None and name not in self._programs:
+            self._programs[name] = self._program(name, kind, is_causal) if self._is_of_pieces(name, kind) else None
+        program = self._programs[name] if self.kinks is None else None
+        if program is None:
             return self._around(name, kind, is_causal, x_BTD, memory_BSD, first_BTD, values_BTD)
-        memory_BSD = memory_BSD if kind == "cross" else None
-        if (program := self._programs.get(name)) is None:
-            program = self._programs[name] = self._recording = Program(3, self._names[name])
-            places: Any = (1, 2, 3)
-            self._around(name, kind, is_causal, *places, None)
-            self._recording = None
         given = (self._weights[one] for one in program.names)
-        (x_BTD,) = Traced.apply(program, x_BTD, memory_BSD, first_BTD, *given)
+        (x_BTD,) = Traced.apply(program, x_BTD, memory_BSD if kind == "cross" else None, first_BTD, *given)
         return x_BTD, x_BTD, values_BTD
+
+    def _program(self, name: str, kind: str, is_causal: bool) -> Program:
+        """What ``_around`` does, written down: its tensors are places."""
+        program = self._recording = Program(3, self._names[name])
+        places: Any = (1, 2, 3)
+        self._around(name, kind, is_causal, *places, None)
+        self._recording = None
+        return program
 
     def _is_of_pieces(self, name: str, kind: str) -> bool:
         """Whether a sublayer consists of pieces alone, and is one node of the graph."""
         config, given = self.config, self._names[name]
         has_more = config.has_second_stream or config.norm_kind in ("dyt", "derf") or self._places[name] & _OF_HEADS
-        is_ffn_of_pieces = config.activation == "relu" and self.kinks is None
+        is_ffn_of_pieces = config.activation == "relu"
         is_attention_of_pieces = not (self._mixes_values or config.rotary_base or config.key_heads < config.num_heads)
         return (
             self.is_traced
