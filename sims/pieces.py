@@ -142,25 +142,25 @@ class Linear:
         return len(self.names)
 
     def forward(self, x_BTD: Tensor, *given: Tensor | None) -> tuple[Some, Some]:
-        kind, tokens = x_BTD.device.type, x_BTD.shape[-3:-1]
+        kind, shape = x_BTD.device.type, x_BTD.shape
         if torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
             x_BTD, *given = (None if value is None else value.to(dtype) for value in (x_BTD, *given))
-        x_ND = x_BTD.flatten(-3, -2)
+        x_ND = x_BTD.reshape(*shape[:-3], -1, shape[-1])
         outputs = [_product(x_ND, *pair) for pair in zip(given[::2], given[1::2], strict=True)]
         if self.is_relu:
             outputs = [y_NF.relu_() for y_NF in outputs]
-        return [y_NF.unflatten(-2, tokens) for y_NF in outputs], (x_ND, *given[::2], *(outputs if self.is_relu else ()))
+        return [y_NF.view(*shape[:-1], -1) for y_NF in outputs], (x_ND, *given[::2], *(outputs if self.is_relu else ()))
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
         x_ND, *kept = kept
-        grad_ND, of_parameters, tokens, receive = None, [], (), self.receiver.receive
+        grad_ND, of_parameters, shape, receive = None, [], (), self.receiver.receive
         for index, grad_BTF in enumerate(grads):
             if grad_BTF is None:
                 of_parameters += [None, None]
                 continue
-            weight_FD, tokens = kept[index], grad_BTF.shape[-3:-1]
-            grad_NF = grad_BTF.flatten(-3, -2).to(weight_FD.dtype)
+            weight_FD, shape = kept[index], grad_BTF.shape[:-1]
+            grad_NF = _as(weight_FD, grad_BTF.reshape(*x_ND.shape[:-1], -1))
             if self.is_relu:
                 grad_NF = torch.ops.aten.threshold_backward(grad_NF, kept[len(grads) + index], 0)
             needs_weight, needs_bias = needs[1 + 2 * index : 3 + 2 * index]
@@ -170,7 +170,7 @@ class Linear:
             of_parameters += [of_weight, grad_NF.sum(-2) if needs_bias else None]
             if needs[0]:
                 grad_ND = grad_NF @ weight_FD if grad_ND is None else _plus(grad_ND, grad_NF, weight_FD)
-        return [None if grad_ND is None else grad_ND.unflatten(-2, tokens), *of_parameters]
+        return [None if grad_ND is None else grad_ND.view(*shape, -1), *of_parameters]
 
     def tangent(self, kept: Any, moved: Any) -> Some:
         (x_ND, *kept), (moved_BTD, *of_parameters) = kept, moved
@@ -185,6 +185,11 @@ class Linear:
             ])
             moves.append(move if move is None or not self.is_relu else move * (kept[num + index] > 0))
         return [None if move is None else move.unflatten(-2, tokens) for move in moves]
+
+
+def _as(like: Tensor, x: Tensor) -> Tensor:
+    """x in the precision of another tensor, which differs under autocast."""
+    return x if x.dtype == like.dtype else x.to(like.dtype)
 
 
 def _product(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor | None) -> Tensor:
@@ -256,7 +261,7 @@ def _through_norm(
 ) -> Tensor:
     """What a norm makes of a gradient behind it, or of a move before it."""
     if x_BTD is not None:
-        given = (v_BTD.to(x_BTD.dtype).contiguous(), x_BTD, x_BTD.shape[-1:], mean_BT1, factor_BT1)
+        given = (_as(x_BTD, v_BTD).contiguous(), x_BTD, x_BTD.shape[-1:], mean_BT1, factor_BT1)
         return torch.ops.aten.native_layer_norm_backward(*given, None, None, [True, False, False])[0]
     along_BT1 = (v_BTD * unit_BTD).mean(-1, keepdim=True)
     return torch.addcmul(v_BTD, unit_BTD, along_BT1, value=-1) * factor_BT1
@@ -281,14 +286,14 @@ class Mix:
 
     def forward(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor) -> tuple[Some, Some]:
         q, k, v = map(self._heads, (q_BTD, k_BSD, v_BSD))
-        scores, capped = self._scaled(q, k.mT), None
+        scores, capped = q.mul_(self.scale) @ k.mT, None
         if self.cap:
             capped = scores.div_(self.cap).tanh_()
             scores = self.cap * capped
         if self.is_causal:
             future_TS = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores.masked_fill_(future_TS, -math.inf)
-        weights = scores.softmax(-1).to(v.dtype)
+        weights = _as(v, scores.softmax(-1))
         return [self._tokens(weights @ v, q_BTD.shape)], (q, k, v, capped, weights)
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
@@ -296,32 +301,30 @@ class Mix:
         grad = self._heads(grad_BTD)
         of_scores = _through_softmax(grad @ v.mT, weights)
         of_scores = of_scores if capped is None else of_scores * (1 - capped.square())
-        parts = self._scaled(of_scores, k), self._scaled(of_scores.mT, q), weights.mT @ grad
+        parts = (of_scores @ k).mul_(self.scale), of_scores.mT @ q, weights.mT @ grad
         return [self._tokens(part, grad_BTD.shape) for part in parts]
 
     def tangent(self, kept: Any, moved: Any) -> Some:
         q, k, v, capped, weights = kept
         of_q, of_k, of_v = (None if move is None else self._heads(move) for move in moved)
-        of_scores = _added([None if of_q is None else of_q @ k.mT, None if of_k is None else q @ of_k.mT])
+        of_scores = _added([None if of_q is None else self.scale * of_q @ k.mT, None if of_k is None else q @ of_k.mT])
         if of_scores is not None:
-            of_scores = self.scale * (of_scores if capped is None else of_scores * (1 - capped.square()))
+            of_scores = of_scores if capped is None else of_scores * (1 - capped.square())
             of_scores = _through_softmax(of_scores, weights) @ v
         mixed = _added([of_scores, None if of_v is None else weights @ of_v])
         shape = next(move.shape for move in moved if move is not None)
         return [None if mixed is None else self._tokens(mixed, shape)]
 
 
-    def _scaled(self, x: Tensor, y: Tensor) -> Tensor:
-        """scale x y."""
-        return torch.baddbmm(x.new_empty(()).expand(1, 1, 1), x, y, beta=0, alpha=self.scale)
-
     def _heads(self, x_BTD: Tensor) -> Tensor:
-        """All heads of all sequences, one behind the other: (B H, T, K)."""
-        return x_BTD.unflatten(-1, (-1, self.size)).transpose(-3, -2).flatten(0, -3)
+        """All heads of all sequences, one behind the other, in a room of their own: (B H, T, K)."""
+        heads = x_BTD.reshape(*x_BTD.shape[:-1], -1, self.size).transpose(-3, -2)
+        return heads.clone(memory_format=torch.contiguous_format).view(-1, *heads.shape[-2:])
 
     def _tokens(self, x: Tensor, shape: torch.Size) -> Tensor:
         """Back to (B, T, H K). shape: of any that has as many members, sequences and heads."""
-        return x.unflatten(0, (*shape[:-2], -1)).transpose(-3, -2).flatten(-2)
+        tokens = x.view(*shape[:-2], -1, *x.shape[-2:]).transpose(-3, -2)
+        return tokens.reshape(*tokens.shape[:-2], -1)
 
 
 def _through_softmax(v: Tensor, weights: Tensor) -> Tensor:
