@@ -95,7 +95,7 @@ class Ensemble(Transformer):
 
     def on_norm(self, name: str, factor_BT1: Tensor) -> None:
         if self.factors is not None:
-            self.factors.append(factor_BT1.flatten(1).amin(1))
+            self.factors.append(factor_BT1.amin(tuple(range(1, factor_BT1.dim()))))
 
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these from everything but the parameters, whose holder does that."""

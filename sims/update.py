@@ -224,7 +224,7 @@ class _Reducer:
         assert name not in self._reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
         self._reduced.add(name)
         is_branch = self.model.roles[name] in BRANCH_ROLES
-        norms = Norms(grad_ENF.mT @ x_END, weight_EFD, 2, is_branch, rank=x_END.shape[1])
+        norms = Norms(torch.bmm(grad_ENF.mT, x_END), weight_EFD, 2, is_branch, rank=x_END.shape[1])
         if self._sums is None:
             self._write([name], norms)
             return
@@ -232,6 +232,7 @@ class _Reducer:
         for one, room in self._sums.items():
             room[self.rows[name]].copy_(getattr(norms, one))
 
+    @torch.no_grad()
     def take(self, grads: Mapping[str, Tensor | None]) -> None:
         """What was not received, and what is left to do: learning-rate multipliers, and powers of the width."""
         for (shape, is_branch), names in self._matrices.items():
@@ -245,7 +246,7 @@ class _Reducer:
             if name not in self._reduced:
                 rest.setdefault((leaf.shape, name in INPUTS), []).append(name)
         for (_, is_input), names in rest.items():  # parameters of one shape at once, one behind the other
-            weights = [self.trained[name].detach() for name in names]
+            weights = [self.trained[name] for name in names]
             given = [(grads.get(name), weight) for name, weight in zip(names, weights, strict=True)]
             of_all = [torch.zeros_like(weight) if grad is None else grad for grad, weight in given]  # None: no part
             grad, weight = (torch.cat(several) for several in (of_all, weights))
@@ -278,6 +279,10 @@ class _Reducer:
                 room_PE[rows] = of_names.view(len(rows), -1)
 
 
+_OWN = (1, 2, 3)
+"""The dimensions of a stream (E, B, T, D) that are a member's own."""
+
+
 class _Watch:
     """Looks at the streams of one pass, whose numbers are made when all of them are there."""
 
@@ -294,7 +299,7 @@ class _Watch:
     def look(self, side: str, index: int, x: Tensor) -> None:
         value, row = x.detach(), len(self._lengths)
         self._num, self._t = value[0].numel(), value.shape[-2]
-        self._lengths[side, index] = torch.linalg.vector_norm(value.flatten(1), dim=1) / math.sqrt(self._num)
+        self._lengths[side, index] = torch.linalg.vector_norm(value, dim=_OWN) / math.sqrt(self._num)
         if self._has_cosines:
             self._look_along(side, index, value)
         assert self._model.factors is not None
@@ -304,7 +309,7 @@ class _Watch:
             self._has_gradients = True
 
             def on_gradient(grad: Tensor) -> None:
-                torch.linalg.vector_norm(grad.flatten(1), dim=1, out=self._gradients[row])
+                torch.linalg.vector_norm(grad, dim=_OWN, out=self._gradients[row])
                 self._on_stream()
 
             x.register_hook(on_gradient)
@@ -370,13 +375,17 @@ class Norms:
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
 
     @cached_property
+    def _sizes_EN(self) -> Tensor:
+        return self._grad_EN.abs()
+
+    @cached_property
     def sum_abs(self) -> Tensor:
-        return self._grad_EN.abs().sum(1)  # a norm of order 1 takes three times as long
+        return self._sizes_EN.sum(1)  # a norm of order 1 takes three times as long
 
     @cached_property
     def num_signs(self) -> Tensor:
         """The number of entries that are not 0."""
-        return self._grad_EN.sign().abs_().sum(1)
+        return self._sizes_EN.sign().sum(1)
 
     @cached_property
     def length(self) -> Tensor:
