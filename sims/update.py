@@ -219,18 +219,30 @@ class _Reducer:
         self._sums = {one: self._room() for several in sums or () for one in several or ()} if has_all else None
         self._matrices: dict[tuple[torch.Size, bool], list[str]] = {}
         self._reduced: set[str] = set()
+        self._scratches: dict[torch.Size, list[Tensor]] = {}
 
     def receive(self, name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
         assert name not in self._reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
         self._reduced.add(name)
         is_branch = self.model.roles[name] in BRANCH_ROLES
-        norms = Norms(torch.bmm(grad_ENF.mT, x_END), weight_EFD, 2, is_branch, rank=x_END.shape[1])
+        room, scratch = self._scratch(weight_EFD)
+        grad_EFD = torch.bmm(grad_ENF.mT, x_END, out=room)
+        norms = Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1], scratch=scratch)
         if self._sums is None:
             self._write([name], norms)
             return
         self._matrices.setdefault((weight_EFD.shape, is_branch), []).append(name)
         for one, room in self._sums.items():
             room[self.rows[name]].copy_(getattr(norms, one))
+
+    def _scratch(self, weight_EFD: Tensor) -> Sequence[Tensor | None]:
+        """Rooms for the gradient of a matrix and for what is made of it, which the next one of its shape has too: rooms
+        that are given back at each matrix are taken from the system anew. None where a step stays."""
+        if self._sums is None:
+            return None, None
+        if weight_EFD.shape not in self._scratches:
+            self._scratches[weight_EFD.shape] = [torch.empty_like(weight_EFD) for _ in range(2)]
+        return self._scratches[weight_EFD.shape]
 
     @torch.no_grad()
     def take(self, grads: Mapping[str, Tensor | None]) -> None:
@@ -364,28 +376,33 @@ class Norms:
     step itself need not be.
 
     grad, weight: of E models, (E, ...). num_dims: of the parameter itself. is_branch: whether it is a branch's matrix.
-    rank: the largest that the gradient of a matrix can have, which is the number of tokens that pass it.
+    rank: the largest that the gradient of a matrix can have, which is the number of tokens that pass it. scratch: as
+    large as grad, to write into.
     """
 
     def __init__(
-        self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool, *, rank: int | None = None
+        self,
+        grad: Tensor,
+        weight: Tensor,
+        num_dims: int,
+        is_branch: bool,
+        *,
+        rank: int | None = None,
+        scratch: Tensor | None = None,
     ) -> None:
         self.grad, self.num_dims = grad, num_dims
         self._weight, self._is_branch, self._rank = weight, is_branch, rank
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
-
-    @cached_property
-    def _sizes_EN(self) -> Tensor:
-        return self._grad_EN.abs()
+        self._scratch = None if scratch is None else scratch.view(self._grad_EN.shape)
 
     @cached_property
     def sum_abs(self) -> Tensor:
-        return self._sizes_EN.sum(1)  # a norm of order 1 takes three times as long
+        return torch.abs(self._grad_EN, out=self._scratch).sum(1)  # a norm of order 1 takes three times as long
 
     @cached_property
     def num_signs(self) -> Tensor:
         """The number of entries that are not 0."""
-        return self._sizes_EN.sign().sum(1)
+        return torch.sign(self._grad_EN, out=self._scratch).abs_().sum(1)
 
     @cached_property
     def length(self) -> Tensor:
