@@ -355,8 +355,10 @@ class Transformer(nn.Module):
     def _program(self, name: str, kind: str, is_causal: bool) -> Program:
         """What ``_around`` does, written down: its tensors are places."""
         program = self._recording = Program(3, self._names[name])
-        places: Any = (1, 2, 3)
-        self._around(name, kind, is_causal, *places, None)
+        x: Any = 1
+        memory: Any = 2
+        first: Any = 3
+        self._around(name, kind, is_causal, x, memory, first, None)
         self._recording = None
         return program
 

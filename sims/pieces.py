@@ -39,7 +39,7 @@ class Receiver(Protocol):
 class Piece(Protocol):
     @property
     def num_outputs(self) -> int: ...
-    def forward(self, *inputs: Any) -> tuple[Some, Some]: ...
+    def forward(self, inputs: Any) -> tuple[Some, Some]: ...
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some: ...
     def tangent(self, kept: Any, moved: Any) -> Some: ...
 
@@ -70,7 +70,7 @@ class Traced(torch.autograd.Function):
         at: list[Tensor | None] = [None, *inputs, *[None] * (program.num_places - 1 - len(inputs))]
         kept, counts = [], []
         for piece, before, behind in program.steps:
-            outputs, own = piece.forward(*[at[place] for place in before])
+            outputs, own = piece.forward([at[place] for place in before])
             at[behind[0] : behind[-1] + 1] = outputs
             kept += own
             counts.append(len(own))
@@ -82,7 +82,7 @@ class Traced(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Some:
+    def backward(ctx: Any, *grads: Tensor | None) -> Some:  # pyright: ignore[reportIncompatibleMethodOverride]
         kept, needs, program = ctx.saved_tensors, ctx.needs_input_grad, ctx.program
         end, at = len(kept), dict(zip(program.ends, grads, strict=True))
         wants = [False, *needs[1:], *[True] * (program.num_places - len(needs))]
@@ -141,11 +141,12 @@ class Linear:
     def num_outputs(self) -> int:
         return len(self.names)
 
-    def forward(self, x_BTD: Tensor, *given: Tensor | None) -> tuple[Some, Some]:
-        kind, shape = x_BTD.device.type, x_BTD.shape
+    def forward(self, inputs: Any) -> tuple[Some, Some]:
+        kind, shape = inputs[0].device.type, inputs[0].shape
         if torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
-            x_BTD, *given = (None if value is None else value.to(dtype) for value in (x_BTD, *given))
+            inputs = [None if value is None else value.to(dtype) for value in inputs]
+        x_BTD, *given = inputs
         x_ND = x_BTD.reshape(*shape[:-3], -1, shape[-1])
         outputs = [_product(x_ND, *pair) for pair in zip(given[::2], given[1::2], strict=True)]
         if self.is_relu:
@@ -178,11 +179,13 @@ class Linear:
         moves = []
         for index, weight_FD in enumerate(kept[:num]):
             of_weight, of_bias = of_parameters[2 * index : 2 * index + 2]
-            move = _added([
-                None if moved_BTD is None else moved_BTD.flatten(-3, -2) @ weight_FD.mT,
-                None if of_weight is None else x_ND @ of_weight.mT,
-                None if of_bias is None else of_bias[..., None, :].expand(*x_ND.shape[:-1], -1),
-            ])
+            move = _added(
+                [
+                    None if moved_BTD is None else moved_BTD.flatten(-3, -2) @ weight_FD.mT,
+                    None if of_weight is None else x_ND @ of_weight.mT,
+                    None if of_bias is None else of_bias[..., None, :].expand(*x_ND.shape[:-1], -1),
+                ]
+            )
             moves.append(move if move is None or not self.is_relu else move * (kept[num + index] > 0))
         return [None if move is None else move.unflatten(-2, tokens) for move in moves]
 
@@ -225,8 +228,8 @@ class Norm:
 
     num_outputs = 1
 
-    def forward(self, x_BTD: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> tuple[Some, Some]:
-        mean_BT1 = None
+    def forward(self, inputs: Any) -> tuple[Some, Some]:
+        (x_BTD, gain_D, bias_D), mean_BT1 = inputs, None
         if self.is_centred:
             unit_BTD, mean_BT1, factor_BT1 = torch.native_layer_norm(x_BTD, x_BTD.shape[-1:], None, None, self.eps)
         else:
@@ -249,16 +252,13 @@ class Norm:
         return [_through_norm(scaled_BTD, *kept) if needs_x else None, of_gain, of_bias]
 
     def tangent(self, kept: Any, moved: Any) -> Some:
-        (*kept, gain_D), (moved_BTD, of_gain, of_bias), unit_BTD = kept, moved, kept[3]
-        through_BTD = None if moved_BTD is None else _through_norm(moved_BTD, *kept)
-        is_scaled = through_BTD is not None and gain_D is not None
-        return [
-            _added([
-                through_BTD * across(gain_D, unit_BTD) if is_scaled else through_BTD,
-                None if of_gain is None else unit_BTD * across(of_gain, unit_BTD),
-                None if of_bias is None else across(of_bias, unit_BTD).expand(unit_BTD.shape),
-            ])
-        ]
+        (*kept, gain_D), (through_BTD, of_gain, of_bias), unit_BTD = kept, moved, kept[3]
+        if through_BTD is not None:
+            through_BTD = _through_norm(through_BTD, *kept)
+            through_BTD = through_BTD if gain_D is None else through_BTD * across(gain_D, unit_BTD)
+        of_gain_BTD = None if of_gain is None else unit_BTD * across(of_gain, unit_BTD)
+        of_bias_BTD = None if of_bias is None else across(of_bias, unit_BTD).expand(unit_BTD.shape)
+        return [_added([through_BTD, of_gain_BTD, of_bias_BTD])]
 
 
 def _through_norm(
@@ -289,8 +289,8 @@ class Mix:
 
     num_outputs = 1
 
-    def forward(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor) -> tuple[Some, Some]:
-        q, k, v = map(self._heads, (q_BTD, k_BSD, v_BSD))
+    def forward(self, inputs: Any) -> tuple[Some, Some]:
+        q, k, v = map(self._heads, inputs)
         scores, capped = torch.bmm(q.mul_(self.scale), k.mT), None
         if self.cap:
             capped = scores.div_(self.cap).tanh_()
@@ -299,7 +299,7 @@ class Mix:
             future_TS = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores.masked_fill_(future_TS, -math.inf)
         weights = _as(v, scores.softmax(-1))
-        return [self._tokens(torch.bmm(weights, v), q_BTD.shape)], (q, k, v, capped, weights)
+        return [self._tokens(torch.bmm(weights, v), inputs[0].shape)], (q, k, v, capped, weights)
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
         (q, k, v, capped, weights), (grad_BTD,) = kept, grads
@@ -320,7 +320,6 @@ class Mix:
         mixed = _added([of_scores, None if of_v is None else weights @ of_v])
         shape = next(move.shape for move in moved if move is not None)
         return [None if mixed is None else self._tokens(mixed, shape)]
-
 
     def _heads(self, x_BTD: Tensor) -> Tensor:
         """All heads of all sequences, one behind the other, in a room of their own: (B H, T, K)."""
@@ -346,7 +345,7 @@ class Sum:
 
     num_outputs = 1
 
-    def forward(self, *inputs: Tensor) -> tuple[Some, Some]:
+    def forward(self, inputs: Any) -> tuple[Some, Some]:
         return [self._sum(inputs)], ()
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:

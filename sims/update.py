@@ -122,7 +122,7 @@ class Divergence:
 
 @dataclass
 class Stream:
-    """One x_index of one side, by member: E x^2 over all entries, and ||d objective / d x||^2; where they were asked for
+    """One x_index of one side, by member: E x^2 over all entries, ||d objective / d x||^2 and, where they were asked for,
     the mean cosine of two tokens of a sequence, and that with the same token of x_0 and of the x before it (1 at x_0).
     """
 
@@ -269,7 +269,7 @@ class _Reducer:
             for name, step in steps.items():
                 step.mul_(self.model.lr_multiplier(name, self.model.num_dims[name]))
         ones, rates = self._room()[0].fill_(1.0), self.model.lr_multipliers
-        rates_PE = torch.stack([ones if name in INPUTS else rates[name] for name in self.trained])
+        rates_PE = torch.stack([ones if name in INPUTS else torch.as_tensor(rates[name]) for name in self.trained])
         for optimizer, rooms in self._rooms.items():
             for room_PE in rooms:
                 room_PE.mul_(rates_PE / self.model.config.d_model ** NORMALISATION[optimizer].power)
@@ -310,8 +310,7 @@ class _Watch:
 
     def look(self, side: str, index: int, x: Tensor) -> None:
         value, row = x.detach(), len(self._lengths)
-        self._num, self._t = value[0].numel(), value.shape[-2]
-        self._lengths[side, index] = torch.linalg.vector_norm(value, dim=_OWN) / math.sqrt(self._num)
+        self._lengths[side, index] = torch.linalg.vector_norm(value, dim=_OWN) / math.sqrt(value[0].numel())
         if self._has_cosines:
             self._look_along(side, index, value)
         assert self._model.factors is not None
@@ -347,11 +346,11 @@ class _Watch:
             odd, members = (~(torch.stack(factors) > 0)).nonzero(as_tuple=True)
             finite[torch.tensor(rows, device=odd.device)[odd], members] = False
         squares = self._gradients.square() if self._has_gradients else [None] * len(moments)
-        none = [None] * 3
-        return {
-            place: Stream(moments[row], *self._cosines.get(place, none), finite[row], squares[row])
-            for row, place in enumerate(self._lengths)
-        }
+        streams = {}
+        for row, place in enumerate(self._lengths):
+            pairs, along, behind = self._cosines.get(place, [None] * 3)
+            streams[place] = Stream(moments[row], pairs, along, behind, finite[row], squares[row])
+        return streams
 
 
 def _leaf(x: Tensor) -> Tensor:
