@@ -122,7 +122,7 @@ class Divergence:
 
 @dataclass
 class Stream:
-    """One x_index of one side, by member: E x^2 over all entries, ||d objective / d x||^2 and, where they were asked for,
+    """One x_index of one side, by member: E x^2 over all entries and ||d objective / d x||^2. Where they were asked for,
     the mean cosine of two tokens of a sequence, and that with the same token of x_0 and of the x before it (1 at x_0).
     """
 
@@ -219,7 +219,7 @@ class _Reducer:
         self._sums = {one: self._room() for several in sums or () for one in several or ()} if has_all else None
         self._matrices: dict[tuple[torch.Size, bool], list[str]] = {}
         self._reduced: set[str] = set()
-        self._scratches: dict[torch.Size, list[Tensor]] = {}
+        self._rooms_of_matrices: Tensor | None = None
 
     def receive(self, name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
         assert name not in self._reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
@@ -236,13 +236,14 @@ class _Reducer:
             room[self.rows[name]].copy_(getattr(norms, one))
 
     def _scratch(self, weight_EFD: Tensor) -> Sequence[Tensor | None]:
-        """Rooms for the gradient of a matrix and for what is made of it, which the next one of its shape has too: rooms
-        that are given back at each matrix are taken from the system anew. None where a step stays."""
+        """Rooms for the gradient of a matrix and for what is made of it, which the next one has too: what is given back
+        at each matrix is taken from the system anew. None where a step stays."""
         if self._sums is None:
             return None, None
-        if weight_EFD.shape not in self._scratches:
-            self._scratches[weight_EFD.shape] = [torch.empty_like(weight_EFD) for _ in range(2)]
-        return self._scratches[weight_EFD.shape]
+        if self._rooms_of_matrices is None:
+            largest = max(p.numel() for name, p in self.trained.items() if self.model.roles.get(name) in _RECEIVED)
+            self._rooms_of_matrices = weight_EFD.new_empty(2, largest)
+        return [room[: weight_EFD.numel()].view(weight_EFD.shape) for room in self._rooms_of_matrices]
 
     @torch.no_grad()
     def take(self, grads: Mapping[str, Tensor | None]) -> None:
