@@ -151,16 +151,18 @@ class Linear:
         outputs = [_product(x_ND, *pair) for pair in zip(given[::2], given[1::2], strict=True)]
         if self.is_relu:
             outputs = [y_NF.relu_() for y_NF in outputs]
-        return [y_NF.view(*shape[:-1], -1) for y_NF in outputs], (x_ND, *given[::2], *(outputs if self.is_relu else ()))
+        kept = (x_ND.view(shape), *given[::2], *(outputs if self.is_relu else ()))
+        return [y_NF.view(*shape[:-1], -1) for y_NF in outputs], kept
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
-        x_ND, *kept = kept
-        grad_ND, of_parameters, shape, receive = None, [], (), self.receiver.receive
+        (x_BTD, *kept), shape = kept, kept[0].shape
+        x_ND = x_BTD.view(*shape[:-3], -1, shape[-1])
+        grad_ND, of_parameters, receive = None, [], self.receiver.receive
         for index, grad_BTF in enumerate(grads):
             if grad_BTF is None:
                 of_parameters += [None, None]
                 continue
-            weight_FD, shape = kept[index], grad_BTF.shape[:-1]
+            weight_FD = kept[index]
             grad_NF = _as(weight_FD, grad_BTF.reshape(*x_ND.shape[:-1], -1))
             if self.is_relu:
                 grad_NF = torch.ops.aten.threshold_backward(grad_NF, kept[len(grads) + index], 0)
@@ -171,23 +173,25 @@ class Linear:
             of_parameters += [of_weight, grad_NF.sum(-2) if needs_bias else None]
             if needs[0]:
                 grad_ND = _times(grad_NF, weight_FD) if grad_ND is None else _plus(grad_ND, grad_NF, weight_FD)
-        return [None if grad_ND is None else grad_ND.view(*shape, -1), *of_parameters]
+        return [None if grad_ND is None else grad_ND.view(shape), *of_parameters]
 
     def tangent(self, kept: Any, moved: Any) -> Some:
-        (x_ND, *kept), (moved_BTD, *of_parameters) = kept, moved
-        num, tokens = len(self.names), (-1, x_ND.shape[-2]) if moved_BTD is None else moved_BTD.shape[-3:-1]
-        moves = []
+        (x_BTD, *kept), (moved_BTD, *of_parameters), num, moves = kept, moved, len(self.names), []
+        shape = x_BTD.shape
+        x_ND, moved_ND = (None if x is None else x.reshape(*shape[:-3], -1, shape[-1]) for x in (x_BTD, moved_BTD))
+        assert x_ND is not None
         for index, weight_FD in enumerate(kept[:num]):
             of_weight, of_bias = of_parameters[2 * index : 2 * index + 2]
             move = _added(
                 [
-                    None if moved_BTD is None else moved_BTD.flatten(-3, -2) @ weight_FD.mT,
+                    None if moved_ND is None else moved_ND @ weight_FD.mT,
                     None if of_weight is None else x_ND @ of_weight.mT,
                     None if of_bias is None else of_bias[..., None, :].expand(*x_ND.shape[:-1], -1),
                 ]
             )
-            moves.append(move if move is None or not self.is_relu else move * (kept[num + index] > 0))
-        return [None if move is None else move.unflatten(-2, tokens) for move in moves]
+            move = move if move is None or not self.is_relu else move * (kept[num + index] > 0)
+            moves.append(None if move is None else move.reshape(*shape[:-1], -1))
+        return moves
 
 
 def _as(like: Tensor, x: Tensor) -> Tensor:

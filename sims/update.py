@@ -122,8 +122,9 @@ class Divergence:
 
 @dataclass
 class Stream:
-    """One x_index of one side, by member: E x^2 over all entries and ||d objective / d x||^2. Where they were asked for,
-    the mean cosine of two tokens of a sequence, and that with the same token of x_0 and of the x before it (1 at x_0).
+    """One x_index of one side, by member: E x^2 over all entries and ||d objective / d x||^2; where they were asked
+    for, the mean cosine of two tokens of a sequence, and that with the same token of x_0 and of the x before it (1 at
+    x_0).
     """
 
     second_moment: Tensor
