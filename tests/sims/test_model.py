@@ -192,7 +192,7 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
             h = sublayer.residual_weight * h + weight * out + sublayer.input_weight * first
             h = norm(f"{name}_post", h) if "post" in places else h
         has_final = config.placement not in ("none", "post") if config.has_final is None else config.has_final
-        if config.has_second_stream:
+        if config.has_second_stream and not has_final:
             return h + norm(f"{called}_second", second)
         return norm(f"{called}_final", h) if has_final else h
 
@@ -323,7 +323,7 @@ SETTINGS: dict[str, st.SearchStrategy] = {
 
 
 @given_(st.fixed_dictionaries(SETTINGS), st.sampled_from(((BOTH, {}), (PARALLEL, {"decoder": ()}), (TRAINED, {}))))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_network_is_its_second_writing_in_every_pass(flags: dict[str, Any], sides: tuple[Any, Any]) -> None:
     has_inner = flags["placement"] in ("sub", "normformer") and sides[0] is PARALLEL
     check_passes(config(**{**flags, **sides[0], **sides[1], **({"placement": "pre"} if has_inner else {})}))
