@@ -215,7 +215,8 @@ def _product(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor | None) -> Tensor:
 
 def _plus(sum_ND: Tensor, x_NF: Tensor, weight_FD: Tensor) -> Tensor:
     """A sum to which x W is added, in its place."""
-    return sum_ND.addmm_(x_NF, weight_FD) if sum_ND.dim() == 2 else sum_ND.baddbmm_(x_NF, weight_FD)
+    multiply = torch.addmm if sum_ND.dim() == 2 else torch.baddbmm
+    return multiply(sum_ND, x_NF, weight_FD, out=sum_ND)
 
 
 @dataclass
