@@ -305,11 +305,15 @@ def check_passes(config: ModelConfig) -> None:
     for index, one in enumerate(plain):
         value = (reference(one, x[index], y[index]) * weights[index]).sum()
         expected = torch.autograd.grad(value, list(one.parameters()), materialize_grads=True)
+        largest = max(float(of_one.norm()) for of_one in expected)
         for of_all, of_one in zip(grads, expected, strict=True):
-            assert (of_all[index] - of_one).norm() <= 1e-9 * of_one.norm() + 1e-10
+            # Of keys' biases the gradient is 0 but for the rounding of numbers as large as the others.
+            assert (of_all[index] - of_one).norm() <= 1e-9 * of_one.norm() + 1e-12 * largest
         along = sum(float((of_one * move[index]).sum()) for of_one, move in zip(expected, moves, strict=True))
         assert moved is not None
-        assert float((moved[index] * weights[index]).sum()) == pytest.approx(along, rel=1e-9, abs=1e-9)
+        assert float((moved[index] * weights[index]).sum()) == pytest.approx(
+            along, rel=1e-9, abs=1e-12 * largest * len(moves)
+        )
 
 
 SETTINGS: dict[str, st.SearchStrategy] = {
