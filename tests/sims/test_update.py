@@ -124,7 +124,7 @@ def test_linear_up_to_is_known_for_a_quadratic() -> None:
 def test_streams_are_what_they_are_called(placement: str) -> None:
     task = TASKS["logit, last"]
     model, inputs = setting(task, placement=placement)
-    order = first_order(model, inputs, task, ["sgd"])
+    order = first_order(model, inputs, task, ["sgd"], has_cosines=True)
     places, streams = [], []
     for side, index, x in model.walk(inputs.x.clone().requires_grad_(), None if inputs.y is None else inputs.y.clone()):
         places.append((side, index))
