@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -70,8 +70,8 @@ class Ensemble(Transformer):
         each = [dict(member.config.sides) for member in members]
         for side, sublayers in first.config.sides:
             for index in range(len(sublayers)):
-                rows = torch.tensor([Numbers.of(sides[side][index]) for sides in each], **self._kind)
-                self.numbers[f"{side}_{index}"] = Numbers(*map(_plain, rows.T[..., None, None, None]))
+                columns = zip(*(Numbers.of(sides[side][index]) for sides in each), strict=True)
+                self.numbers[f"{side}_{index}"] = Numbers(*(self._number(column) for column in columns))
         self.lr_multipliers = dict(zip(self.lr_multipliers, self._rates, strict=True))
 
     def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
@@ -86,6 +86,12 @@ class Ensemble(Transformer):
                 weight.fill(room[index], generator, is_short=config.has_short_draws)
         self._rates = torch.tensor(rates, **self._kind).T
         return iter(rooms)
+
+    def _number(self, of_members: Sequence[Any]) -> float | Tensor:
+        """A number that all members have in common is a plain one: 1 costs nothing then."""
+        if len(set(of_members)) == 1:
+            return of_members[0]
+        return torch.tensor(of_members, **self._kind)[:, None, None, None]
 
     def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
         if not self.rounding:
@@ -103,7 +109,8 @@ class Ensemble(Transformer):
         self.num_members = len(kept)
         self._programs.clear()
         for name, numbers in self.numbers.items():
-            self.numbers[name] = Numbers(*(_plain(one[rows]) if isinstance(one, Tensor) else one for one in numbers))
+            several = (one[rows].flatten().tolist() if isinstance(one, Tensor) else [one] for one in numbers)
+            self.numbers[name] = Numbers(*map(self._number, several))
         for name, rates in self.lr_multipliers.items():
             assert isinstance(rates, Tensor)
             self.lr_multipliers[name] = rates[rows]
@@ -113,11 +120,6 @@ class Ensemble(Transformer):
         multipliers = self.lr_multipliers[name]
         assert isinstance(multipliers, Tensor)
         return multipliers[(..., *(None,) * num_dims)]
-
-
-def _plain(number: Tensor) -> float | Tensor:
-    """A number that all members have in common, as a plain one: 1 costs nothing then."""
-    return number.flatten()[0].item() if bool((number == number.flatten()[0]).all()) else number
 
 
 def shape_of(config: ModelConfig) -> tuple[object, ...]:

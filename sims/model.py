@@ -202,6 +202,8 @@ class Transformer(nn.Module):
     (B, T, F): a forward pass writes what is missing, and keeps to what it finds.
     receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and the matrix
     has no gradient: a norm of it can be taken while it is small and near, and no two are held.
+    is_traced: whether a sublayer of pieces alone is one node of torch's graph. A subclass that puts something else in
+    the place of a piece says no.
     """
 
     is_traced = True
@@ -322,7 +324,7 @@ class Transformer(nn.Module):
             x_BTD = x_BTD + self._norm("second", side, second_BTD) if is_sum else self._norm("final", side, x_BTD)
             yield len(sublayers) + 1, self.on_stream(side, len(sublayers) + 1, x_BTD)
 
-    def _through(self, *arguments: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _through(self, *arguments: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Through a sublayer, which the backward pass computes again where the config says so."""
         if self.config.recomputes and torch.is_grad_enabled():
             return checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
@@ -337,8 +339,8 @@ class Transformer(nn.Module):
         memory_BSD: Tensor | None,
         first_BTD: Tensor,
         values_BTD: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The stream behind the sublayer, what its branch adds to the stream, and the side's first values so far.
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The stream behind the sublayer, what its branch adds to a second stream, and the side's first values so far.
 
         first_BTD: x_0. values_BTD: the values of the first attention, None before it.
         """
@@ -350,7 +352,7 @@ class Transformer(nn.Module):
             return self._around(name, kind, is_causal, x_BTD, memory_BSD, first_BTD, values_BTD)
         given = (self._weights[one] for one in program.names)
         (x_BTD,) = Traced.apply(program, x_BTD, memory_BSD if kind == "cross" else None, first_BTD, *given)
-        return x_BTD, x_BTD, values_BTD
+        return x_BTD, None, values_BTD
 
     def _program(self, name: str, kind: str, is_causal: bool) -> Program:
         """What ``_around`` does, written down: its tensors are places."""

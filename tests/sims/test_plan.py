@@ -97,7 +97,7 @@ def test_parameters_are_those_of_the_network(name: str) -> None:
 def test_activations_are_what_torch_keeps(name: str, precision: str) -> None:
     config = replace(ALL[name], precision=precision)
     planned = memory_of_training(config, load(config.data)).activations
-    assert planned == pytest.approx(kept_bytes(together(config)), rel=0.01)
+    assert planned + 8 == kept_bytes(together(config))  # with the number of labels
 
 
 def test_activations_where_sublayers_are_computed_again() -> None:
@@ -158,9 +158,5 @@ def test_flops_are_what_torch_counts(name: str) -> None:
 
 
 def test_flops_of_a_forward_pass_that_is_computed_again() -> None:
-    """torch computes a sublayer again up to its last product, whose result nothing keeps."""
     flops = flops_of_step(AGAIN, load(BASE.data))
-    forward, backward = counted_flops(AGAIN)
-    tokens, d = BASE.batch_size * load(BASE.data).num_positions, MODEL.d_model
-    last = 2 * tokens * 2 * (d * d + d * MODEL.hidden)
-    assert (forward, backward) == (flops.forward, flops.backward + flops.again - last)
+    assert counted_flops(AGAIN) == (flops.forward, flops.backward + flops.again)

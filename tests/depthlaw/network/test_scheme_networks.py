@@ -79,7 +79,8 @@ def test_the_second_stream_sums_every_branch(recomputes: bool) -> None:
     plain, model = Transformer(twin, seed=3), Transformer(config, seed=3)
     second, stream = x, x
     for index in range(4):
-        stream, added, _ = plain._sublayer("encoder", index, twin.encoder[index].kind, stream, None, x, None)
+        arguments = (f"encoder_{index}", twin.encoder[index].kind, False, stream, None, x, None)
+        stream, added, _ = plain._around(*arguments)
         second = second + added
     centred = second - second.mean(-1, keepdim=True)
     wanted = stream + centred / centred.square().mean(-1, keepdim=True).sqrt()
