@@ -315,7 +315,7 @@ class Transformer(nn.Module):
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD, first_BTD, values_BTD)
             x_BTD, added_BTD, values_BTD = self._through(*arguments)
-            if self.config.has_second_stream:
+            if added_BTD is not None:
                 second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)
             yield index + 1, x_BTD
@@ -387,7 +387,7 @@ class Transformer(nn.Module):
         memory_BSD: Tensor | None,
         first_BTD: Tensor,
         values_BTD: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """What ``_sublayer`` gives: the branch, and what stands around it."""
         numbers, branch_weight = self.numbers[name], 1.0
         u_BTD = self._sum((numbers.input_scale, self._norm("pre", name, x_BTD)))
@@ -403,7 +403,8 @@ class Transformer(nn.Module):
             branch_BTD, branch_weight = self._sum((branch_weight, branch_BTD)), 1.0
         terms = [(branch_weight, branch_BTD), (numbers.residual_weight, x_BTD)]
         terms += [(numbers.input_weight, first_BTD)] if self._adds_input else []
-        return self._norm("post", name, self._sum(*terms)), branch_BTD, values_BTD
+        added_BTD = branch_BTD if self.config.has_second_stream else None
+        return self._norm("post", name, self._sum(*terms)), added_BTD, values_BTD
 
     def _do(self, piece: Piece, *inputs: Tensor | None) -> Any:
         """The piece's outputs or, of a program that is written, their places."""
