@@ -17,9 +17,10 @@ All code below is written for the last dimensions of its tensors, so that it als
 one leading dimension E more (``sims.ensemble``), and inputs with the same. Nothing here knows a paper's scheme; whoever
 builds a config does.
 
-Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps B T (5 D + 2 F) to
-B T (15 D + 5 F) numbers of an FFN, by its norms, and B T (10 D + H T) to B T (25 D + H T) of an attention; with
-``recomputes`` only B T D of each, and those of one sublayer at a time. ``sims.ensemble.bytes_of_member`` counts them.
+Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps B T (D + F) to
+B T (5 D + 6 F) numbers of an FFN, by its norms and activation, and B T (5 D + H T) to B T (10 D + H T) of an attention,
+more where heads have norms; with ``recomputes`` only B T D of each, and those of one sublayer at a time.
+``sims.ensemble.bytes_of_member`` has a bound.
 
 ``Transformer`` is the network of a ``ModelConfig`` at one seed, in float64. Inputs are vectors (B, T, D), or tokens
 (B, T) where there is a vocabulary. The names of ``sims.config`` can be imported from here, too.
