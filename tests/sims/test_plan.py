@@ -61,6 +61,9 @@ ALL["translation"] = replace(
 ALL["causal"] = replace(ALL["pre"], model=replace(MODEL, norm_eps=1e-5, is_causal=True), data=DataConfig())
 AGAIN = replace(ALL["pre"], model=replace(ALL["pre"].model, recomputes=True))
 ALL["speech"] = replace(ALL["like llama"], data=DataConfig(name="speech"))
+WHERE = ({"pre", "branch"}, {"post"}, {"pre"}, {"post"})
+MIXED = [replace(one, norms=frozenset(places)) for one, places in zip(MODEL.encoder, WHERE, strict=True)]
+ALL["norms that differ"] = replace(BASE, model=replace(MODEL, norm_eps=1e-5, encoder=tuple(MIXED)))
 
 
 def together(config: TrainConfig) -> _Together:
