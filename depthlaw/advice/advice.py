@@ -112,6 +112,7 @@ class Advice:
             "relative_update": remedy.relative,
             "branches_at_init": remedy.branches,
             "training_record": remedy.record,
+            "training_gain": remedy.gain,
             "warnings": list(remedy.warnings),
             "code": "\n".join(self.code(remedy)),
         }

@@ -46,7 +46,8 @@ class Remedy:
     beside the tuned model's: leaves: the update, the remedy's learning rates in it, of ``ALL`` too; rates: learning
     rates; own_rates: those of them that ``config`` has not; eps: what Adam's epsilon is multiplied by, to be as small
     beside the gradient as it was; relative_update: the step of a matrix over the matrix. branches: as in ``Outlook``.
-    record: of the runs that trained this law, None where there is none. keeps_forward: whether residual and branch
+    record: of the runs that trained this law, None where there is none. gain: what it took off the loss in training, as
+    ``records.gain_of`` has it, None where nothing like it was trained. keeps_forward: whether residual and branch
     weights are those that the scheme or recipe has by itself. warnings: a line each.
     """
 
@@ -62,6 +63,7 @@ class Remedy:
     relative_update: Mapping[str, float]
     branches: float
     record: Mapping[str, Any] | None = None
+    gain: Mapping[str, Any] | None = None
     own_rates: Mapping[str, float] = field(default_factory=dict)
     keeps_tuned: bool = True
     keeps_forward: bool = True
@@ -87,15 +89,30 @@ class Remedy:
         return max(moved, key=away, default=1.0)
 
     @property
+    def shown(self) -> int:
+        """What training has shown of it, by the interval of its gain: 1 a gain, -1 a loss, 0 neither."""
+        if self.gain is None:
+            return 0
+        return (self.gain["low"] > 0) - (self.gain["high"] < 0)
+
+    @property
     def rank(self) -> tuple[Any, ...]:
         """The least is best: no change where none is needed; then what holds every role, then what leaves less in the
-        worst one, to a percent. Among equals: whether the model starts as the identity, whether the tuned model and the
-        forward pass stay, how far the relative update moves, how many things change, and whether runs have it."""
+        worst one, to a percent. Among equals: what training has shown, whether the model starts as the identity,
+        whether the tuned model and the forward pass stay, how far the relative update moves, how many things change,
+        and whether runs have it."""
         if not self.changes and self.worst <= HELD:
             return (-1.0,)
         left = 0.0 if self.worst <= HELD else round(math.log(self.worst), 2)
         stays = self.branches < IDENTITY, not self.keeps_tuned, not self.keeps_forward
-        return left, *stays, round(math.log(away(self.relative)), 1), len(self.changes), self.record is None
+        return (
+            left,
+            -self.shown,
+            *stays,
+            round(math.log(away(self.relative)), 1),
+            len(self.changes),
+            self.record is None,
+        )
 
 
 # ---------------------------------------------------------------- one network's first step

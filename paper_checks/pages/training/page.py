@@ -7,6 +7,7 @@ A record that is not there, or lacks arms or seeds, makes a page that says so.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
+from depthlaw.advice.records import GAINS
 from depthlaw.network.trials import SHAPES, Trial
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments import NAMES
@@ -49,7 +51,7 @@ from depthlaw.paper_checks.pages.training.runs import (
     mean_update,
     trial_of,
 )
-from depthlaw.paper_checks.pages.training.transfer import transfer
+from depthlaw.paper_checks.pages.training.transfer import gains, transfer
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.training.arms import ANSWERS, half_learnt, in_octaves
 from depthlaw.paper_checks.routes.training.questions import SMALLER, questions
@@ -88,7 +90,7 @@ def page(records: Records) -> str:
         thousand_layers(deep, images("training-thousand", "training-updates")),
         best_rates(best, records[BEST_WIDE], opening(best), images("training-best-losses", "training-best-rates")),
         after_start_page.after_start(later, opening(later), images("training-after-start")),
-        transfer(moved, opening(moved)),
+        transfer(moved, opening(moved), images("training-transfer")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -317,8 +319,14 @@ def _of_runs(runs: Runs) -> dict[str, Any]:
     }
 
 
+def gains_text(records: Records) -> str:
+    """What ``advice.records.GAINS`` holds, a row in a line."""
+    return "[\n" + ",\n".join(map(json.dumps, gains(records[NAMES[-1]]))) + "\n]\n"
+
+
 def write(records: Records) -> None:
     for name, drawing in drawings(records).items():
         if not drawing.is_empty:
             save(drawing, FIGURES / f"{name}.svg")
     write_atomically(PAGE, page(records))
+    write_atomically(GAINS, gains_text(records))
