@@ -15,6 +15,9 @@ GAINS = RESULTS / "gains.json"
 
 _FAMILIES = ("adam", "adamw")
 """A first step of the two is one: a run under either is a record of both."""
+_OTHERS = ("after-start", "transfer")
+"""Records that do not say which schemes train: the first is of a few steps, the second of ways to go deeper. They are
+not in the wheel."""
 
 
 def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any] | None:
@@ -79,17 +82,14 @@ def _gains() -> list[dict[str, Any]]:
 
 @cache
 def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
-    """Every run of a folder of records: what it was of, and its outcome.
-
-    Runs that measure what their steps move are left out: they are too short to say what trains.
-    """
+    """Every run of a folder of records: what it was of, and its outcome. Those of ``_OTHERS`` are left out."""
     names = ("scheme", "optimizer", "activation", "norm_kind", "num_layers", "learning_rate")
-    lines = (
+    rows = (
         json.loads(line)
         for path in sorted(records.glob("*.jsonl"))
+        if path.stem not in _OTHERS
         for line in path.read_text(encoding="utf-8").splitlines()
     )
-    rows = (row for row in lines if not row["config"].get("has_moves"))
     return tuple(
         {name: row["config"][name] for name in names}
         | {"num_sides": 2 if row["config"]["num_decoder_layers"] else 1, "outcome": row["result"]["outcome"]}

@@ -6,7 +6,7 @@ Of two networks' first steps, predicted, it says by which factor each role's upd
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,30 +89,30 @@ class Remedy:
         return max(moved, key=away, default=1.0)
 
     @property
-    def shown(self) -> int:
-        """What training has shown of it, by the interval of its gain: 1 a gain, -1 a loss, 0 neither."""
-        if self.gain is None:
-            return 0
-        return (self.gain["low"] > 0) - (self.gain["high"] < 0)
+    def beaten_by(self) -> Sequence[str]:
+        """The remedies that were shown to end at a smaller loss in training."""
+        return () if self.gain is None else self.gain["beaten_by"]
 
     @property
     def rank(self) -> tuple[Any, ...]:
         """The least is best: no change where none is needed; then what holds every role, then what leaves less in the
-        worst one, to a percent. Among equals: what training has shown, whether the model starts as the identity,
-        whether the tuned model and the forward pass stay, how far the relative update moves, how many things change,
-        and whether runs have it."""
+        worst one, to a percent. Among equals: whether the model starts as the identity, whether the tuned model and the
+        forward pass stay, how far the relative update moves, how many things change, and whether runs have it."""
         if not self.changes and self.worst <= HELD:
             return (-1.0,)
         left = 0.0 if self.worst <= HELD else round(math.log(self.worst), 2)
         stays = self.branches < IDENTITY, not self.keeps_tuned, not self.keeps_forward
-        return (
-            left,
-            -self.shown,
-            *stays,
-            round(math.log(away(self.relative)), 1),
-            len(self.changes),
-            self.record is None,
-        )
+        moves = round(math.log(away(self.relative)), 1)
+        return left, *stays, moves, len(self.changes), self.record is None
+
+
+def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
+    """The best one first: by ``rank``; then those that training has compared change places among one another, so that
+    what was shown to be beaten by more of the others stands behind."""
+    order = sorted(remedies, key=lambda remedy: remedy.rank)
+    trained = [remedy for remedy in order if remedy.gain is not None]
+    by_training = iter(sorted(trained, key=lambda remedy: len(remedy.beaten_by)))
+    return [remedy if remedy.gain is None else next(by_training) for remedy in order]
 
 
 # ---------------------------------------------------------------- one network's first step

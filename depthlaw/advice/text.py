@@ -190,14 +190,15 @@ def _gain(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"the nearest model that was trained, {gain['model']}"
     return (
         f"in {like}, {gain['d_model']} wide, tuned at {gain['from_layers']} layers and taken to {gain['layers']}, it "
-        f"took {gain['mean']:z.2f} nats off the held-out loss ({gain['low']:z.2f} to {gain['high']:z.2f}, 95 %)"
+        f"changed the held-out loss by {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %)"
+        + (f", to more than {' and '.join(gain['beaten_by'])}" if gain["beaten_by"] else "")
     )
 
 
 def known_of(remedy: Remedy) -> str:
     """What this project's own training says of it."""
     if remedy.gain is not None:
-        return f"{_VERDICTS[remedy.shown]}: {_gain(remedy.gain)}"
+        return f"{_VERDICTS[remedy.gain['verdict']]}: {_gain(remedy.gain)}"
     return "no run here has trained it" if remedy.record is None else _trained(remedy.record)
 
 
@@ -271,9 +272,10 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
         f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "
-        "are equal in this, those stand first that training here bears out, then those that do not start as the "
-        "identity, then those that keep the tuned model, those that keep the forward pass, those whose steps are "
-        "smaller beside their matrices, and those that change fewer things.",
+        "are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
+        "those that keep the forward pass, those whose steps are smaller beside their matrices, and those that change "
+        "fewer things. Where training here has shown one way to end at a smaller loss than another, that one stands "
+        "before it.",
         "dim",
     )
     for remedy in last.remedies:

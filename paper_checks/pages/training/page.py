@@ -30,6 +30,7 @@ from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain,
 from depthlaw.paper_checks.pages.drawing import save
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.pages.training import after_start as after_start_page
+from depthlaw.paper_checks.pages.training import transfer as transfer_page
 from depthlaw.paper_checks.pages.training.best_rates import best_in_short, best_rates
 from depthlaw.paper_checks.pages.training.figures import drawings
 from depthlaw.paper_checks.pages.training.large_models import large_models
@@ -51,7 +52,6 @@ from depthlaw.paper_checks.pages.training.runs import (
     mean_update,
     trial_of,
 )
-from depthlaw.paper_checks.pages.training.transfer import gains, transfer
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.training.arms import ANSWERS, half_learnt, in_octaves
 from depthlaw.paper_checks.routes.training.questions import SMALLER, questions
@@ -90,7 +90,7 @@ def page(records: Records) -> str:
         thousand_layers(deep, images("training-thousand", "training-updates")),
         best_rates(best, records[BEST_WIDE], opening(best), images("training-best-losses", "training-best-rates")),
         after_start_page.after_start(later, opening(later), images("training-after-start")),
-        transfer(moved, opening(moved), images("training-transfer")),
+        transfer_page.transfer(moved, opening(moved), images("training-transfer")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -140,7 +140,7 @@ def _head_row(name: str, record: Record) -> dict[str, Any]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best, later, _ = (records[name] for name in NAMES)
+    rates, warm, deep, best, later, moved = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
@@ -154,6 +154,7 @@ def summary(records: Records) -> str:
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
         later=after_start_page.in_short(later),
+        moved=transfer_page.in_short(moved),
     )
 
 
@@ -321,7 +322,7 @@ def _of_runs(runs: Runs) -> dict[str, Any]:
 
 def gains_text(records: Records) -> str:
     """What ``advice.records.GAINS`` holds, a row in a line."""
-    return "[\n" + ",\n".join(map(json.dumps, gains(records[NAMES[-1]]))) + "\n]\n"
+    return "[\n" + ",\n".join(map(json.dumps, transfer_page.gains(records[NAMES[-1]]))) + "\n]\n"
 
 
 def write(records: Records) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 from depthlaw.advice.records import kind_of
 from depthlaw.network.trials import OF_RECIPE
-from depthlaw.paper_checks.experiments.transfer import RATES, TUNED, arm_name, of_depth
+from depthlaw.paper_checks.experiments.transfer import NONE, RATES, TUNED, arm_name, of_depth
 from depthlaw.paper_checks.pages.markdown import interval, section
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import transfer as route
@@ -64,26 +64,39 @@ def gains(record: Record) -> list[dict[str, Any]]:
         for remedy in of_depth(one.model, layers)[1:]:
             gain = one.gain(remedy, layers)
             found = {"mean": gain.mean, "low": gain.low, "high": gain.high, "num_seeds": gain.num}
+            found |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
             rows.append({"model": _name(one), "remedy": remedy, **shape, **kind_of(trial.lower().model), **found})
     return rows
 
 
-def in_readme(record: Record) -> str:
-    """The result as a table, and what it is of. Empty where no model has enough seeds."""
+def in_short(record: Record) -> str:
+    """The result as a table, and what it is of, for the README too. Empty where no model has enough seeds."""
     several = [*route.transfers(record.book, record.scale).values()]
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
     return section(
         "training",
-        "transfer_in_readme",
+        "transfer_in_short",
         tuned=TUNED,
         layers=max(several[0].losses),
         trial=trial,
         num_seeds=min(len(one.seeds) for one in several),
         rows=[_readme_row(one, max(one.losses)) for one in several],
-        paying=[_name(one) for one in several if route.pays(one, max(one.losses))],
+        least=NONE,
+        gaining=_models_by_remedy(several, 1),
+        costing=_models_by_remedy(several, -1),
     ).strip()
+
+
+def _models_by_remedy(several: Sequence[route.Transfer], verdict: int) -> list[tuple[str, list[str]]]:
+    """Of each remedy that has some, the models in which it was shown to gain, or to cost."""
+    by_remedy: dict[str, list[str]] = {}
+    for one in several:
+        for remedy in of_depth(one.model, layers := max(one.losses))[1:]:
+            if one.verdict(remedy, layers) == verdict:
+                by_remedy.setdefault(remedy, []).append(_name(one))
+    return [*by_remedy.items()]
 
 
 def _readme_row(one: route.Transfer, layers: int) -> list[str]:
