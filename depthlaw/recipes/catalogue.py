@@ -249,11 +249,12 @@ _ALL = (
     ),
     Recipe(
         name="dit",
-        says="a diffusion model (adaLN-Zero): a pre-norm encoder each of whose branches is multiplied by a gate that is "
-        "made of the time and the class, and starts at 0 for all of them, so that every layer starts as the identity",
+        says="a diffusion model (adaLN-Zero): a pre-norm encoder each of whose branches is multiplied by a gate that "
+        "is made of the time and the class, and starts at 0 for all of them, so that every layer starts as "
+        "the identity",
         leaves_out="the modulation's matrix, which starts at 0: here a gate is its bias, layer_scale, and moves alike "
-        "for every condition; the shifts and scales, whose biases are the norms' (norm_bias, norm_gain); and that the head "
-        "starts at 0, so that the published model's very first step moves nothing but the head",
+        "for every condition; the shifts and scales, whose biases are the norms' (norm_bias, norm_gain); and that the "
+        "head starts at 0, so that the published model's very first step moves nothing but the head",
         source="facebookresearch/DiT ed81ce2, models.py 101-122, 129-142, 182-216, 240-247; train.py 155",
         arch="encoder",
         layer_scale=0,
