@@ -358,7 +358,7 @@ def _has_copies(audit: Answer) -> bool:
 def _advise(audit: Answer) -> str | None:
     """The command that says what to change between the depths of the audit; None where it would have no answer."""
     meant = audit.claimed or audit.nearest
-    if meant is None or len(audit.layers) < 2:
+    if meant is None or len(audit.layers) < 2 or any(own.get("update") == 0 for d in audit.depths for own in d.updates):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
     if audit.nearest is not None and audit.nearest.differences:

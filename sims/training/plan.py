@@ -191,8 +191,8 @@ def _blocks(tensors: list[Tensor]) -> dict[str, int]:
 
 # ---------------------------------------------------------------- activations
 
-_KEEPS_INPUT = ("gelu", "silu", "swiglu", "geglu", "leaky_relu")
-"""The activations whose derivative is computed from their input; that of the others from their output."""
+_KEEPS_INPUT = ("gelu", "silu", "swiglu", "geglu", "leaky_relu", "relu2")
+"""The activations whose derivative is computed from another tensor than their output, as that of the others is."""
 
 
 def activations_of(model: ModelConfig, shape: Shape, batch_size: int, width: Width, *, recomputes: bool) -> int:

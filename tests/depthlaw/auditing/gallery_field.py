@@ -263,7 +263,13 @@ def _conditioned(name: str, sublayer: type[Conditioned], *edits: Callable[[nn.Mo
     return Twin(name=name, shape=shape, edits=edits, scheme="pre-ln", inputs=of_diffusion)
 
 
+def of_dit(matrix: Matrix) -> float:
+    """Queries, keys and values are one matrix there, and Xavier's of it."""
+    return (2 * 32) ** -0.5 if matrix.role in ("q", "k", "v") else xavier(matrix)
+
+
 dit = _conditioned("dit", Conditioned)
+dit_by_name = replace(_conditioned("dit, by its name", Conditioned, zero_gates), scheme=None, recipe="dit", law=of_dit)
 dit_zero = _conditioned("dit, zero gates", Conditioned, zero_gates)
 _MODULATED = (
     _conditioned("shifted", Shifted),
@@ -285,6 +291,23 @@ _CONDITIONS = (
         "init-law",
         *OUTPUTS,
         law=lambda m: xavier(m) * ((2 * m.place.num_layers) ** -0.5 if m.role in OUTPUTS else 1),
+    ),
+    replace(
+        dit_by_name.faulty(
+            "dit-with-live-gates",
+            "The modulation of a DiT is not set to zero behind the initialisation of all linear layers.",
+            "branch-weight",
+        ),
+        build=replace(dit_by_name, edits=()).build,
+    ),
+    dit_by_name.faulty(
+        "dit-q-by-itself",
+        "Queries, keys and values of a DiT are initialised each by itself, sqrt(2) times its Xavier's.",
+        "init-constant",
+        "q",
+        "k",
+        "v",
+        law=xavier,
     ),
     dit_zero.faulty(
         "dit-zero-twice",
