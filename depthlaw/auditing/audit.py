@@ -171,7 +171,9 @@ def audit(
         except (ValueError, ArithmeticError) as error:
             rows = []
             remarks.append(f"there is no prediction of this block: {in_words(error)}")
-    if rows and findings.faults and claimed is not None and not any(f.kind in NO_LAW for f in findings.faults):
+    is_whole = not depths[-1].built.joined  # else how many layers a deeper model has is not known
+    has_asked = findings.faults and claimed is not None and not any(f.kind in NO_LAW for f in findings.faults)
+    if rows and is_whole and has_asked and claimed is not None:
         beyond, missing = far_off(depths, findings, claimed, optimizer, rows, far, advance)
         remarks += missing
     if beyond and claimed is not None:

@@ -318,7 +318,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
     known = {
         "layers that share their matrices": bool(built.shared),
         "that each token meets a few experts of many, by its router's weights": built.has_experts,
-        "the parts that other remarks say were not read": bool(built.unread),
+        "the parts that other remarks say were not read": bool(built.unread or built.joined),
         "long skips": bool(built.long_skips),
         "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),
         "that FFNs are not all of one width": len({w.shape for w in built.weights if w.role == "fc1"}) > 1,
