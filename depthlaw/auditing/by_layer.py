@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
+from depthlaw.auditing.faults import times
 from depthlaw.auditing.inputs import HALF
 from depthlaw.auditing.reading.look import Built, Sublayer, look, mean_square
 from depthlaw.auditing.reading.sublayer import added
@@ -206,7 +207,7 @@ def _most(rows: Sequence[AtSublayer], values: Sequence[float], first: int, last:
     most = max(steps, key=abs)
     if 2 * most / sum(steps) <= 1 or len(steps) < 3:
         return ""
-    return f", {math.exp(abs(most)):.3g} times of it at {rows[first + steps.index(most)].name}"
+    return f", most of it at {rows[first + steps.index(most)].name} ({times(math.exp(abs(most)))})"
 
 
 def _of_nothing(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
@@ -214,7 +215,7 @@ def _of_nothing(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
     if not idle:
         return
     most = max(row.mean("branch_share") for row in idle)
-    part = "0 %" if not most else f"at most {percent(most)}"
+    part = percent(most).replace("< ", "less than ") if most < 0.001 else f"at most {percent(most)}"
     if len(idle) == len(rows):
         yield f"No sublayer{of} does anything at the start: each adds {part} of the stream."
         return
