@@ -1,8 +1,10 @@
 """What each sublayer does: measured as it is predicted, by the user's own names, and in words where one is wrong."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 
 from depthlaw.auditing.audit import Audit, audit
 from depthlaw.auditing.by_layer import QUANTITIES, says
+from depthlaw.paper_checks.pages.plots import _OF_LAYERS
 from depthlaw.sims.stats import estimate
+from tests.command import depthlaw as run
 from tests.depthlaw.auditing.gallery import GPT_2, gpt_2
 from tests.depthlaw.auditing.transformer import At, Build, Matrix, Sublayer, everywhere, transformer, xavier
 
@@ -174,3 +178,21 @@ def test_constants_on_the_stream_are_in_what_it_does() -> None:
     for one, other in zip(inside.by_layer, outside.by_layer, strict=True):
         for quantity in QUANTITIES:
             assert other.measured[quantity] == pytest.approx(one.measured[quantity], rel=1e-4), (one.name, quantity)
+
+
+def test_the_command_has_it_in_its_document_and_its_plot(tmp_path: Path) -> None:
+    figure = tmp_path / "mine.svg"
+    asked = ("audit", "--hf", "gpt2", "--layers", "1,2", "--width", "32", "--seeds", "2", "--json")
+    plain, answer = (json.loads(run(*asked, *more).stdout) for more in ((), ("--by-layer", "--plot", str(figure))))
+    assert plain["by_layer"] is None
+    rows = answer["by_layer"]["sublayers"]
+    assert [row["name"] for row in rows] == [
+        f"transformer.h.{at}.{part}" for at in range(2) for part in ("attn", "mlp")
+    ]
+    assert all(
+        {"measured", "low", "high", "predicted"} == row[quantity].keys() for row in rows for quantity in QUANTITIES
+    )
+    drawn = figure.read_text(encoding="utf-8")
+    assert all(title in drawn for title, *_ in _OF_LAYERS.values())
+    with pytest.raises(ValueError, match="by_layer is measured"):
+        audit(RIGHT["a GPT"][0], 2, by_layer=True, measures=False)
