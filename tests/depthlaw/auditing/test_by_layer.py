@@ -186,9 +186,7 @@ def test_the_command_has_it_in_its_document_and_its_plot(tmp_path: Path) -> None
     plain, answer = (json.loads(run(*asked, *more).stdout) for more in ((), ("--by-layer", "--plot", str(figure))))
     assert plain["by_layer"] is None
     rows = answer["by_layer"]["sublayers"]
-    assert [row["name"] for row in rows] == [
-        f"transformer.h.{at}.{part}" for at in range(2) for part in ("attn", "mlp")
-    ]
+    assert [row["name"] for row in rows] == [f"h.{at}.{part}" for at in range(2) for part in ("attn", "mlp")]
     assert all(
         {"measured", "low", "high", "predicted"} == row[quantity].keys() for row in rows for quantity in QUANTITIES
     )
