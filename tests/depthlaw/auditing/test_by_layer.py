@@ -105,7 +105,9 @@ def test_each_number_is_that_of_the_stream_before_its_sublayer() -> None:
     for x, y, gradient, row in zip(given, answered, torch.autograd.grad(logit, given), told, strict=True):
         assert row["second_moment"] == pytest.approx(x.square().mean().item(), rel=1e-5)
         assert row["gradient_square"] == pytest.approx(gradient.square().sum().item(), rel=1e-4)
-        assert row["branch_share"] == pytest.approx(((y - x).norm(dim=-1) / y.norm(dim=-1)).square().mean(), rel=1e-4)
+        assert row["branch_share"] == pytest.approx(
+            ((y - x).norm(dim=-1) / y.norm(dim=-1)).square().mean().item(), rel=1e-4
+        )
         cosine = (x * y).sum(-1) / x.norm(dim=-1) / y.norm(dim=-1)
         assert row["cosine_with_previous"] == pytest.approx(cosine.mean().item(), rel=1e-5)
 
