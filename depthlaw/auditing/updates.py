@@ -104,11 +104,10 @@ def read_out(built: Built, last: Tensor) -> Tensor:
 
 def _is_hidden(built: Built) -> bool:
     """Whether the output is hidden states: as wide as these, and no head has made it, nor the embedding's table."""
-    heads = [built.flow.parameters[name] for name, role in built.others.items() if role == "head"]
+    names = [*(name for name, role in built.others.items() if role == "head"), *built.tied]
+    heads = [built.flow.parameters[name] for name in names]
     width = built.flow.output.shape[-1]
-    return (
-        width == built.d_model and not built.tied and not any(head.ndim > 1 and width in head.shape for head in heads)
-    )
+    return width == built.d_model and not any(head.ndim > 1 and width in head.shape for head in heads)
 
 
 # ---------------------------------------------------------------- the module as plain numbers

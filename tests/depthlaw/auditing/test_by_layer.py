@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.by_layer import QUANTITIES, says
+from depthlaw.auditing.by_layer import QUANTITIES, measured, says
 from depthlaw.paper_checks.pages.plots import _OF_LAYERS
 from depthlaw.sims.stats import estimate
 from tests.command import depthlaw as run
@@ -84,6 +84,32 @@ def test_each_sublayer_does_what_is_predicted(name: str) -> None:
 
 
 without_norms = transformer(replace(GPT, norms=everywhere(), is_tied=False), he)
+
+
+def test_each_number_is_that_of_the_stream_before_its_sublayer() -> None:
+    """By hooks: what each sublayer of a GPT is given and answers, and the gradient of the first logit at the last token
+    with respect to that."""
+    built = audited(transformer(GPT, gpt_2), 1).depths[-1].built
+    given: list[Tensor] = []
+    answered: list[Tensor] = []
+
+    def keep(_: nn.Module, args: tuple[Tensor, ...], answer: Tensor) -> None:
+        given.append(args[0])
+        answered.append(answer)
+
+    hooks = [part.register_forward_hook(keep) for part in built.module.modules() if isinstance(part, Sublayer)]
+    logit = built.inputs.call(built.module)[0, -1, 0]
+    for hook in hooks:
+        hook.remove()
+    told = measured(built)
+    for x, y, gradient, row in zip(given, answered, torch.autograd.grad(logit, given), told, strict=True):
+        assert row["second_moment"] == pytest.approx(x.square().mean().item(), rel=1e-5)
+        assert row["gradient_square"] == pytest.approx(gradient.square().sum().item(), rel=1e-4)
+        assert row["branch_share"] == pytest.approx(
+            ((y - x).norm(dim=-1) / y.norm(dim=-1)).square().mean().item(), rel=1e-4
+        )
+        cosine = (x * y).sum(-1) / x.norm(dim=-1) / y.norm(dim=-1)
+        assert row["cosine_with_previous"] == pytest.approx(cosine.mean().item(), rel=1e-5)
 
 
 def silent(*names: str) -> Callable[[nn.Module], None]:
@@ -186,9 +212,7 @@ def test_the_command_has_it_in_its_document_and_its_plot(tmp_path: Path) -> None
     plain, answer = (json.loads(run(*asked, *more).stdout) for more in ((), ("--by-layer", "--plot", str(figure))))
     assert plain["by_layer"] is None
     rows = answer["by_layer"]["sublayers"]
-    assert [row["name"] for row in rows] == [
-        f"transformer.h.{at}.{part}" for at in range(2) for part in ("attn", "mlp")
-    ]
+    assert [row["name"] for row in rows] == [f"h.{at}.{part}" for at in range(2) for part in ("attn", "mlp")]
     assert all(
         {"measured", "low", "high", "predicted"} == row[quantity].keys() for row in rows for quantity in QUANTITIES
     )
