@@ -247,7 +247,8 @@ def _measured_there(
     module = build_at(build, *job)
     called = guess(module, job[1]) if inputs is None else called_with(inputs, module)
     built = look(module, called)
-    return Measured(measured(built, optimizer), measured_by_layer(built) if job[0] == profiled else ())
+    layers = measured_by_layer(built) if job[0] == profiled else ()
+    return Measured(measured(built, optimizer), layers)
 
 
 def _depths(
@@ -272,10 +273,10 @@ def _depths(
             called = guess(module, own) if inputs is None else called_with(inputs, module)
             built = look(module, called) if first is None else first.of_other_draws(module, called)
             first = first or built
+            if measures and number == profiled:
+                by_layer.append(measured_by_layer(built, is_of_others=built is not first))
             if measures and (update := measured(built, optimizer)):
                 updates.append(update)
-            if measures and number == profiled:
-                by_layer.append(measured_by_layer(built if built is first else look(module, called)))
             if built is first and groups is not None:  # last of all, as it may wrap the module or change it
                 own_groups = read_groups(groups, module)
             done += 1

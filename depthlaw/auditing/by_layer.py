@@ -17,7 +17,6 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from depthlaw.auditing.faults import times
-from depthlaw.auditing.inputs import HALF
 from depthlaw.auditing.reading.look import Built, Sublayer, look, mean_square
 from depthlaw.auditing.reading.sublayer import added
 from depthlaw.auditing.updates import is_half, read_out
@@ -69,11 +68,13 @@ class AtSublayer:
 # ---------------------------------------------------------------- measured
 
 
-def measured(built: Built) -> list[dict[str, float]]:
-    """By quantity, of each sublayer of all sides. built: with the graph of its own draws. What is not to be seen is
-    NaN."""
-    if is_half(built.module) or built.flow.output.dtype in HALF:  # the update has been measured in floats
-        built = look(built.module.float(), built.inputs.in_floats())
+def measured(built: Built, *, is_of_others: bool = False) -> list[dict[str, float]]:
+    """By quantity, of each sublayer of all sides; what is not to be seen is NaN. is_of_others: whether what was read is
+    of other draws (``Built.of_other_draws``), so that the module is looked at. One of half precision becomes one of
+    single precision, as the update makes it."""
+    if is_of_others or is_half(built.module):
+        module = built.module.float() if is_half(built.module) else built.module
+        built = look(module, built.inputs.in_floats())
     flow, subs = built.flow, built.sublayers
     last = flow.output.flatten(0, -2)[-1]
     vector = read_out(built, last)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.by_layer import QUANTITIES, measured, says
+from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, measured, says
 from depthlaw.paper_checks.pages.plots import _OF_LAYERS
 from depthlaw.sims.stats import estimate
 from tests.command import depthlaw as run
@@ -110,6 +110,25 @@ def test_each_number_is_that_of_the_stream_before_its_sublayer() -> None:
         )
         cosine = (x * y).sum(-1) / x.norm(dim=-1) / y.norm(dim=-1)
         assert row["cosine_with_previous"] == pytest.approx(cosine.mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_a_model_of_any_precision_is_measured(kind: torch.dtype) -> None:
+    """Each of its models, with vectors of that precision; as it is measured in single precision, to the rounding of
+    what is drawn."""
+
+    given = torch.randn(1, 8, WIDTH).bfloat16()
+
+    def of(dtype: torch.dtype) -> Sequence[AtSublayer]:
+        def build(num_layers: int) -> nn.Module:
+            return torchs(norm_first=True)(num_layers).to(dtype)
+
+        found = audited(build, 2, lambda _: given.to(dtype)).by_layer
+        assert found is not None
+        return found
+
+    for one, other in zip(of(kind), of(torch.float32), strict=True):
+        assert one.measured["gradient_square"] == pytest.approx(other.measured["gradient_square"], rel=0.02)
 
 
 def silent(*names: str) -> Callable[[nn.Module], None]:
