@@ -214,7 +214,7 @@ def advise(
     >>> from depthlaw.advice.advice import advise
     >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
-    (2.4, ['learning-rates', 'completep at both depths'])
+    (2.4, ['depth-mup', 'completep at both depths'])
     """
     if sum(one is not None for one in (scheme, recipe, model)) != 1:
         raise ValueError("give one of scheme, recipe and model")

@@ -194,7 +194,8 @@ def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds()
 
 
 def test_what_is_held_stands_first_and_of_that_what_changes_least() -> None:
-    remedies = asked("adamw", **GPT).remedies
+    """By what is derived; what training has shown changes places afterwards (test_gains)."""
+    remedies = sorted(asked("adamw", **GPT).remedies, key=lambda remedy: remedy.rank)
     is_held = [remedy.worst <= HELD for remedy in remedies]
     assert is_held == sorted(is_held, reverse=True)
     held = [(remedy.keeps_tuned, remedy.keeps_forward, remedy.name) for remedy in remedies if remedy.worst <= HELD]
@@ -397,7 +398,7 @@ def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
     assert f"{advice.factors['update']:.3g} times as far" in " ".join(happens.split())
     assert do.startswith(f"Do this: {best.name}: ") and another is not None and another.name in other
     assert bool(best.own_rates) != bool(another.own_rates)
-    assert known_of(another) in " ".join(other.split())
+    assert known_of(another)[1:] in " ".join(other.split())
     why = told(*QUESTION, "--why")
     assert why.startswith(text.partition("\nBy kind")[0]) and "exponent" not in text
     assert all(remedy.name in why for remedy in advice.remedies)
