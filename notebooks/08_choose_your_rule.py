@@ -52,7 +52,7 @@ D_MODEL = 1024
 # Of a scheme; a recipe has its own:
 ARCHITECTURE = "decoder"  # decoder (causal) or encoder
 NUM_HEADS = 16
-ACTIVATION = "gelu"  # relu, gelu, silu, tanh, identity or leaky_relu; or gated: swiglu, geglu, reglu
+ACTIVATION = "gelu"  # relu, gelu, silu, tanh, identity, leaky_relu or relu2; or gated: swiglu, geglu, reglu
 NORM_KIND = "layernorm"  # or rmsnorm
 
 

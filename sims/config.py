@@ -43,6 +43,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "tanh": "tanh",
     "identity": "",
     "leaky_relu": "leaky_relu",
+    "relu2": "",
     "swiglu": "silu",
     "geglu": "gelu",
     "reglu": "relu",

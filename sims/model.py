@@ -88,6 +88,8 @@ __all__ = [
 
 def phi(name: str) -> Callable[[Tensor], Tensor]:
     """The activation of that name, of ``config.ACTIVATIONS``."""
+    if name == "relu2":
+        return lambda x: nn.functional.relu(x).square()
     return getattr(nn.functional, ACTIVATIONS[name]) if ACTIVATIONS[name] else lambda x: x
 
 

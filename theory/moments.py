@@ -106,6 +106,15 @@ class Activation:
         return False
 
     @cached_property
+    def power(self) -> int | None:
+        """p where phi is a multiple of |u|^p on either side, such as 2 of relu(u)^2; else None."""
+        above, below = (sp.Poly(side, u).terms() if side.is_polynomial(u) else None for side in self.sides())
+        if above is None or below is None:
+            return None
+        powers = {power for (power,), coefficient in (*above, *below) if coefficient != 0}
+        return powers.pop() if len(powers) == 1 else None
+
+    @cached_property
     def is_odd(self) -> bool:
         """phi(-u) = -phi(u), by expansion. Then MEAN = 0, VARIANCE = SECOND and ABS_CENTRED = ABS_MEAN."""
         return sp.expand(sum(self.sides())) == 0
@@ -140,6 +149,7 @@ ACTIVATIONS: Final[dict[str, Activation]] = {
     "gelu": Activation(name="gelu", positive=_GELU, negative=_GELU),
     "silu": Activation(name="silu", positive=_SILU, negative=_SILU),
     "tanh": Activation(name="tanh", positive=sp.tanh(u), negative=sp.tanh(u)),
+    "relu2": Activation(name="relu2", positive=u**2, negative=sp.S.Zero),
 }
 
 
@@ -148,7 +158,7 @@ def activation(name: str) -> Activation:
 
     >>> from depthlaw.theory.moments import ACTIVATIONS, activation
     >>> list(ACTIVATIONS)
-    ['identity', 'relu', 'leaky_relu', 'gelu', 'silu', 'tanh']
+    ['identity', 'relu', 'leaky_relu', 'gelu', 'silu', 'tanh', 'relu2']
     >>> activation("leaky_relu").expression
     Piecewise((u, u > 0), (u/100, True))
     """
@@ -170,8 +180,8 @@ def exact(act: Activation, kind: Kind, scale: Expr) -> Expr | None:
     """The moment in closed form at a positive ``scale``, or None where none is known.
 
     act: an ``Activation``. scale: s, the standard deviation of the preactivation, an exact number or a positive symbol.
-    Homogeneous phi: every kind. gelu: all but ABS_CENTRED and SLOPE_ABS. silu: ABS_MEAN. tanh: MEAN. ValueError of a
-    scale that is not positive.
+    Where phi is a multiple of one power on each side: every kind. gelu: all but ABS_CENTRED and SLOPE_ABS. silu:
+    ABS_MEAN. tanh: MEAN. ValueError of a scale that is not positive.
 
     >>> from depthlaw.theory.moments import Kind, activation, exact
     >>> from depthlaw.theory.symbols import scale
@@ -195,7 +205,7 @@ def closed_form(act: Activation, kind: Kind) -> Expr | None:
     if kind is Kind.VARIANCE:
         second, mean = closed_form(act, Kind.SECOND), closed_form(act, Kind.MEAN)
         return None if second is None or mean is None else second - mean**2
-    if act.is_homogeneous:  # linear on each side: its Taylor series is itself
+    if act.power:  # its Taylor series is itself
         return _kinked_deviation(act) if kind is Kind.ABS_CENTRED else _one_sided(act, kind, _taylor)
     if kind is Kind.MEAN and act.is_odd:
         return sp.S.Zero
@@ -215,21 +225,33 @@ def _half_moment(n: int) -> Expr:
 
 
 @cache
-def _excess(bound: Expr) -> Expr:
-    """E[z - q; z > q] = f(q) - q P(z > q), q = ``bound`` >= 0, as f' = -z f."""
-    return sp.expand(_DENSITY.subs(_Z, bound) - bound * (1 - sp.erf(bound / sp.sqrt(2))) / 2)
+def _moment_beyond(n: int, bound: Expr) -> Expr:
+    """E[z^n; z > q], q = ``bound`` >= 0, by parts as ``_half_moment``."""
+    if n < 2:
+        return _DENSITY.subs(_Z, bound) if n else (1 - sp.erf(bound / sp.sqrt(2))) / 2
+    return bound ** (n - 1) * _DENSITY.subs(_Z, bound) + (n - 1) * _moment_beyond(n - 2, bound)
+
+
+@cache
+def _excess(bound: Expr, power: int = 1) -> Expr:
+    """E[z^p - q^p; z > q], p = ``power``, q = ``bound`` >= 0."""
+    return sp.expand(_moment_beyond(power, bound) - bound**power * _moment_beyond(0, bound))
 
 
 def _kinked_deviation(act: Activation) -> Expr:
-    """E|phi - m| = 2 E[phi - m; phi > m] for phi linear on each side, after a change of sign if m = E phi < 0.
+    """E|phi - m| = 2 E[phi - m; phi > m] for phi a multiple of |u|^p on each side, after a change of sign if
+    m = E phi < 0.
 
-    Then phi > m only on sides where phi(+-t) = a t with a > 0, and there for z > m/a.
+    Then phi > m only on sides where phi(+-t) = a t^p with a > 0, and there for z^p > m/a.
     """
-    slopes = [side.coeff(u) for side in act.sides()]
+    power = act.power or 1
+    slopes = [side.coeff(u, power) for side in act.sides()]
     if sum(slopes) < 0:
         slopes = [-a for a in slopes]
-    mean = sum(slopes) * _half_moment(1)
-    return sp.expand(2 * S * sum(a * _excess(mean / a) for a in slopes if a > 0))
+    mean = sum(slopes) * _half_moment(power)
+    return sp.expand(
+        2 * S**power * sum(a * _excess((mean / a) ** sp.Rational(1, power), power) for a in slopes if a > 0)
+    )
 
 
 def _by_stein(phi: Expr, degree: int) -> Expr | None:
@@ -288,7 +310,7 @@ def small_scale(act: Activation, kind: Kind) -> Expansion:
     ((1, 2), (-2, 4), (17/3, 6))
     """
     kind = canonical(act, kind)
-    if act.is_homogeneous:
+    if act.power:
         return _first(closed_form(act, kind), sign=1)
     if kind is Kind.VARIANCE:
         return _first(_one_sided(act, Kind.SECOND, _taylor) - _one_sided(act, Kind.MEAN, _taylor) ** 2, sign=1)
@@ -306,7 +328,7 @@ def large_scale(act: Activation, kind: Kind) -> Expansion:
     ((1, 0), (-sqrt(2)/sqrt(pi), -1), (sqrt(2)*pi**(3/2)/24, -3))
     """
     kind = canonical(act, kind)
-    if act.is_homogeneous:
+    if act.power:
         return small_scale(act, kind)
     if kind is Kind.VARIANCE:
         second, mean = (sum(c * S**p for c, p in large_scale(act, k)) for k in (Kind.SECOND, Kind.MEAN))

@@ -19,7 +19,7 @@ from rich.console import Console
 from depthlaw.advice.code import code
 from depthlaw.advice.own import OwnNetwork, warnings_of
 from depthlaw.advice.remedies import REPLICATES, TwoDepths, layers_text
-from depthlaw.advice.remedy import Remedy, factors_of, matters_of, vanished_of
+from depthlaw.advice.remedy import Remedy, factors_of, matters_of, ranked, vanished_of
 from depthlaw.advice.text import line, show
 from depthlaw.network import EFFORT
 from depthlaw.network.embedding import beside_another
@@ -112,6 +112,7 @@ class Advice:
             "relative_update": remedy.relative,
             "branches_at_init": remedy.branches,
             "training_record": remedy.record,
+            "training_gain": remedy.gain,
             "warnings": list(remedy.warnings),
             "code": "\n".join(self.code(remedy)),
         }
@@ -213,7 +214,7 @@ def advise(
     >>> from depthlaw.advice.advice import advise
     >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
-    (2.4, ['learning-rates', 'completep at both depths'])
+    (2.4, ['depth-mup', 'completep at both depths'])
     """
     if sum(one is not None for one in (scheme, recipe, model)) != 1:
         raise ValueError("give one of scheme, recipe and model")
@@ -262,7 +263,7 @@ def compared(
         exponents={role: math.log(x) / math.log(deeper) if x > 0 else 0.0 for role, x in factors.items()},
         shares=depths.last.shares,
         matters=matters_of(depths.first, depths.last),
-        remedies=sorted(remedies, key=lambda remedy: remedy.rank),
+        remedies=ranked(remedies),
         remarks=[*depths.remarks(remedies), *_of_the_embedding(depths, remedies)],
     )
 
@@ -270,8 +271,9 @@ def compared(
 def _of_the_embedding(depths: TwoDepths, remedies: Sequence[Remedy]) -> Iterator[str]:
     """Of the model as it is, and of the first way that changes more than learning rates: what the embedding's scale has
     to do with the growth."""
-    ranked = sorted(remedies, key=lambda remedy: remedy.rank)
-    ways = [remedy for remedy in ranked if remedy.name == "nothing" or (remedy.changes and not remedy.own_rates)]
+    ways = [
+        remedy for remedy in ranked(remedies) if remedy.name == "nothing" or (remedy.changes and not remedy.own_rates)
+    ]
     for way in sorted(ways[:2], key=lambda remedy: remedy.name != "nothing"):
         other = beside_another(
             *(depths.shallow, depths.deep, depths.optimizer),

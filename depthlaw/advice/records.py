@@ -7,10 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from depthlaw.system.places import TRAINING_RECORDS
+from depthlaw.sims.config import GATED, ModelConfig
+from depthlaw.system.places import RESULTS, TRAINING_RECORDS
+
+GAINS = RESULTS / "gains.json"
+"""What each remedy gained in the runs of ``transfer``; generated with TRAINING.md."""
 
 _FAMILIES = ("adam", "adamw")
 """A first step of the two is one: a run under either is a record of both."""
+_OTHERS = ("after-start", "transfer")
+"""Records that do not say which schemes train: the first is of a few steps, the second of ways to go deeper. They are
+not in the wheel."""
 
 
 def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any] | None:
@@ -42,19 +49,47 @@ def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any]
     }
 
 
+def kind_of(config: ModelConfig) -> dict[str, Any]:
+    """By what a model is compared with those that were trained: whether norms stand behind the sums, and whether its
+    FFN has a gate."""
+    sublayers = [sublayer for _, several in config.sides for sublayer in several]
+    return {
+        "is_post_norm": any("post" in config.places(sublayer) for sublayer in sublayers),
+        "is_gated": config.activation in GATED,
+    }
+
+
+def gain_of(remedy: str, model: str, config: ModelConfig, optimizer: str) -> dict[str, Any] | None:
+    """What a remedy gained in training, in the model that was asked about or else in the nearest that was trained: one
+    with its norms in the same place and, where there is one, an FFN of the same kind. A row of ``GAINS``, and whether
+    it is of the model itself. None where nothing like it was trained: with two sides, or under an optimizer that is not
+    of Adam's family.
+    """
+    if optimizer not in _FAMILIES or len(config.sides) > 1:
+        return None
+    own = kind_of(config)
+    rows = [row for row in _gains() if row["remedy"] == remedy and row["is_post_norm"] == own["is_post_norm"]]
+    if not rows:
+        return None
+    nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != own["is_gated"]))
+    return nearest | {"is_same_model": nearest["model"] == model}
+
+
+@cache
+def _gains() -> list[dict[str, Any]]:
+    return json.loads(GAINS.read_text(encoding="utf-8")) if GAINS.exists() else []
+
+
 @cache
 def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
-    """Every run of a folder of records: what it was of, and its outcome.
-
-    Runs that measure what their steps move are left out: they are too short to say what trains.
-    """
+    """Every run of a folder of records: what it was of, and its outcome. Those of ``_OTHERS`` are left out."""
     names = ("scheme", "optimizer", "activation", "norm_kind", "num_layers", "learning_rate")
-    lines = (
+    rows = (
         json.loads(line)
         for path in sorted(records.glob("*.jsonl"))
+        if path.stem not in _OTHERS
         for line in path.read_text(encoding="utf-8").splitlines()
     )
-    rows = (row for row in lines if not row["config"].get("has_moves"))
     return tuple(
         {name: row["config"][name] for name in names}
         | {"num_sides": 2 if row["config"]["num_decoder_layers"] else 1, "outcome": row["result"]["outcome"]}

@@ -24,7 +24,7 @@ from depthlaw.advice.laws import (
     with_sublayers,
 )
 from depthlaw.advice.own import OwnNetwork
-from depthlaw.advice.records import record_of
+from depthlaw.advice.records import gain_of, record_of
 from depthlaw.advice.remedy import (
     ALL,
     HELD,
@@ -203,6 +203,7 @@ class TwoDepths:
             eps=eps,
             relative_update=relative_update,
             branches=outlook.branches,
+            gain=gain_of(name, self.deep.scheme.name, self.plain, self.optimizer) if changes else None,
             keeps_forward=_weights(config) == _weights(self.plain),
             **rest,
         )

@@ -6,7 +6,7 @@ Of two networks' first steps, predicted, it says by which factor each role's upd
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,8 @@ class Remedy:
     beside the tuned model's: leaves: the update, the remedy's learning rates in it, of ``ALL`` too; rates: learning
     rates; own_rates: those of them that ``config`` has not; eps: what Adam's epsilon is multiplied by, to be as small
     beside the gradient as it was; relative_update: the step of a matrix over the matrix. branches: as in ``Outlook``.
-    record: of the runs that trained this law, None where there is none. keeps_forward: whether residual and branch
+    record: of the runs that trained this law, None where there is none. gain: what it took off the loss in training, as
+    ``records.gain_of`` has it, None where nothing like it was trained. keeps_forward: whether residual and branch
     weights are those that the scheme or recipe has by itself. warnings: a line each.
     """
 
@@ -62,6 +63,7 @@ class Remedy:
     relative_update: Mapping[str, float]
     branches: float
     record: Mapping[str, Any] | None = None
+    gain: Mapping[str, Any] | None = None
     own_rates: Mapping[str, float] = field(default_factory=dict)
     keeps_tuned: bool = True
     keeps_forward: bool = True
@@ -87,6 +89,11 @@ class Remedy:
         return max(moved, key=away, default=1.0)
 
     @property
+    def beaten_by(self) -> Sequence[str]:
+        """The remedies that were shown to end at a smaller loss in training."""
+        return () if self.gain is None else self.gain["beaten_by"]
+
+    @property
     def rank(self) -> tuple[Any, ...]:
         """The least is best: no change where none is needed; then what holds every role, then what leaves less in the
         worst one, to a percent. Among equals: whether the model starts as the identity, whether the tuned model and the
@@ -95,7 +102,17 @@ class Remedy:
             return (-1.0,)
         left = 0.0 if self.worst <= HELD else round(math.log(self.worst), 2)
         stays = self.branches < IDENTITY, not self.keeps_tuned, not self.keeps_forward
-        return left, *stays, round(math.log(away(self.relative)), 1), len(self.changes), self.record is None
+        moves = round(math.log(away(self.relative)), 1)
+        return left, *stays, moves, len(self.changes), self.record is None
+
+
+def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
+    """The best one first: by ``rank``; then those that training has compared change places among one another, so that
+    what was shown to be beaten by more of the others stands behind."""
+    order = sorted(remedies, key=lambda remedy: remedy.rank)
+    trained = [remedy for remedy in order if remedy.gain is not None]
+    by_training = iter(sorted(trained, key=lambda remedy: len(remedy.beaten_by)))
+    return [remedy if remedy.gain is None else next(by_training) for remedy in order]
 
 
 # ---------------------------------------------------------------- one network's first step

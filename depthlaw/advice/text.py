@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.remedies import layers_text
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
@@ -63,14 +63,15 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     best, other = last.remedies[0], other_way(last.remedies)
     at = f" at {layers_text(last.deep)} layers" if len(advices) > 1 else ""
     if best.changes:
-        page.say(f"Do this{at}: {_way(best, last)}", "bold")
+        known = f" {_known(best)}" if best.gain is not None else ""
+        page.say(f"Do this{at}: {_way(best, last)}{known}", "bold")
     else:
         page.say(
             f"Change nothing{at}: {_each(last)} kind of parameter that matters moves as far as before, {_WITHIN}.",
             "bold",
         )
     if other is not None:
-        page.say(f"Or this: {_way(other, last)} {known_of(other)[0].upper()}{known_of(other)[1:]}.", "bold")
+        page.say(f"Or this: {_way(other, last)} {_known(other)}", "bold")
     for warning in last.warnings:
         page.say(f"Mind: {warning}.", "bold yellow")
     page.show(_table(advices))
@@ -181,10 +182,32 @@ def _worst(remedy: Remedy) -> str:
     return f"{times(remedy.leaves[role])} in {role}"
 
 
+_VERDICTS = {1: "training here bears it out", 0: "training here does not tell", -1: "training here speaks against it"}
+
+
+def _gain(gain: Mapping[str, Any]) -> str:
+    """Of a row of ``records.GAINS``."""
+    like = gain["model"] if gain["is_same_model"] else f"the nearest model that was trained, {gain['model']}"
+    return (
+        f"in {like}, {gain['d_model']} wide, tuned at {gain['from_layers']} layers and taken to {gain['layers']}, it "
+        f"changed the held-out loss by {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %)"
+        + (f", to more than {' and '.join(gain['beaten_by'])}" if gain["beaten_by"] else "")
+    )
+
+
 def known_of(remedy: Remedy) -> str:
     """What this project's own training says of it."""
-    if (record := remedy.record) is None:
-        return "no run here has trained it"
+    if remedy.gain is not None:
+        return f"{_VERDICTS[remedy.gain['verdict']]}: {_gain(remedy.gain)}"
+    return "no run here has trained it" if remedy.record is None else _trained(remedy.record)
+
+
+def _known(remedy: Remedy) -> str:
+    text = known_of(remedy)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _trained(record: Mapping[str, Any]) -> str:
     return (
         f"of small networks that {record['scheme']} builds at every depth, {record['num_trained']} of "
         f"{record['num_runs']} runs here trained"
@@ -251,12 +274,16 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "
         "are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
         "those that keep the forward pass, those whose steps are smaller beside their matrices, and those that change "
-        "fewer things.",
+        "fewer things. Where training here has shown one way to end at a smaller loss than another, that one stands "
+        "before it.",
         "dim",
     )
     for remedy in last.remedies:
         page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
-    records = {r.record["scheme"]: known_of(r) for r in last.remedies if r.record is not None and r.changes}
+    for remedy in last.remedies:
+        if remedy.gain is not None:
+            page.say(f"{remedy.name}: {known_of(remedy)}.", "dim")
+    records = {r.record["scheme"]: _trained(r.record) for r in last.remedies if r.record is not None and r.changes}
     for text in records.values():
         page.say(f"{text[0].upper()}{text[1:]}.", "dim")
     for remark in last.remarks[:-1]:  # the last one stands below everything

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from depthlaw.auditing.beyond import Exponential
+from depthlaw.auditing.by_layer import AtSublayer, says
 from depthlaw.auditing.compare import Findings
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
@@ -52,7 +53,7 @@ class Answer:
     named, and how it differs. predicted: the update by role at each depth, as
     the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
     the shallowest depth, and the ratio of what it is to what it should be. exponential: growth that is no power of the
-    number of layers.
+    number of layers. by_layer: what each sublayer of the deepest model does, where that is asked.
     """
 
     optimizer: str
@@ -64,6 +65,7 @@ class Answer:
     far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     exponential: Exponential | None = None
+    by_layer: Sequence[AtSublayer] | None = None
 
     @cached_property
     def faults(self) -> list[Fault]:
@@ -173,6 +175,9 @@ class Answer:
             "final_norm": dict(last.built.final),
             "roles": [self.role_row(role) for role in self.roles],
             "groups": None if last.groups is None else {"optimizers": [*last.groups.optimizers], "roles": self.groups},
+            "by_layer": None
+            if self.by_layer is None
+            else {"sublayers": [row.document() for row in self.by_layer], "says": says(self.by_layer)},
             "faults": [fault.document() for fault in self.faults],
             "remarks": [*self.findings.remarks, *self.remarks],
         }

@@ -39,6 +39,8 @@ from depthlaw.auditing.beyond import (
     worse,
 )
 from depthlaw.auditing.building import Build, build_at, called_with, check_builder, lost_on_meta, prepare, whole_numbers
+from depthlaw.auditing.by_layer import measured as measured_by_layer
+from depthlaw.auditing.by_layer import rows_of
 from depthlaw.auditing.compare import NOT_INDEPENDENT, compare, compare_groups
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
@@ -49,10 +51,11 @@ from depthlaw.auditing.inputs import Inputs, guess
 from depthlaw.auditing.models import Depth
 from depthlaw.auditing.reading.look import Built, look
 from depthlaw.auditing.text import show, title
-from depthlaw.auditing.updates import as_config, measured, predicted, task_of
+from depthlaw.auditing.updates import answered, as_config, by_role, measured, task_of
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.cluster import as_they_end
 from depthlaw.system.page import Page
+from depthlaw.theory.kernel.predict import KernelUpdate
 from depthlaw.theory.schemes import SCHEMES
 
 _WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
@@ -98,6 +101,7 @@ def audit(
     num_seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
+    by_layer: bool = False,
     far: Sequence[int] | None = None,
     has_nearest: bool = True,
     elsewhere: Elsewhere | None = None,
@@ -113,7 +117,8 @@ def audit(
     function that is called with the module and returns what the module is called with; guessed if left out. groups: a
     function that is called with the module and returns its torch optimizer, several of them, or parameter groups, which
     are compared with the scheme's. num_seeds: how many models of each depth are measured. measures: whether the update
-    is measured and predicted at all. far: the numbers of layers at which the effect of faults is predicted, ``FAR`` if
+    is measured and predicted at all. by_layer: whether each sublayer of the deepest model is, too, as the stream and
+    the gradient show what it does. far: the numbers of layers at which the effect of faults is predicted, ``FAR`` if
     left out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: workers
     that measure depths and seeds side by side; this process then builds one model of each depth, to read it. advance: a
     function that is called with what is being done, how much of it is done, and how much there is. ValueError, in one
@@ -130,23 +135,35 @@ def audit(
     """
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
+    if by_layer and not measures:
+        raise ValueError("by_layer is measured: leave measures as it is")
     layers, far = whole_numbers(layers), FAR if far is None else far
     check_builder(build)
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
     prepare(build, layers[-1], len(layers))
     seeds = range(seed, seed + (num_seeds if measures else 1))
+    profiled = layers[-1] if by_layer else None
     jobs = deque(product(layers, seeds) if measures and elsewhere is not None else ())
     num_jobs = len(jobs)
-    there = iter(()) if elsewhere is None else as_they_end(elsewhere.executor, elsewhere.task(optimizer), jobs)
+    there = (
+        iter(()) if elsewhere is None else as_they_end(elsewhere.executor, elsewhere.task(optimizer, profiled), jobs)
+    )
     here = (seeds[:1], False) if num_jobs else (seeds, measures)
-    depths = list(_depths(build, layers, optimizer, inputs, groups, *here, advance))
+    depths = list(_depths(build, layers, optimizer, inputs, groups, *here, profiled, advance))
     if num_jobs:
-        updates: dict[tuple[int, int], Mapping[str, float]] = {}
-        for job, update in there:
-            updates[job] = update
-            advance("measuring", len(updates), num_jobs)
-        depths = [replace(one, updates=[u for own in seeds if (u := updates[one.asked, own])]) for one in depths]
+        found: dict[tuple[int, int], Measured] = {}
+        for job, one in there:
+            found[job] = one
+            advance("measuring", len(found), num_jobs)
+        depths = [
+            replace(
+                one,
+                updates=[found[one.asked, own].update for own in seeds if found[one.asked, own].update],
+                layers=[found[one.asked, own].layers for own in seeds if found[one.asked, own].layers],
+            )
+            for one in depths
+        ]
     findings = compare(depths, claimed, cache(partial(_of_depth, build, inputs, seed)))
     if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
         depths = [replace(depth, updates=()) for depth in depths]
@@ -159,19 +176,24 @@ def audit(
     rows: list[Mapping[str, float]] = []
     missed: Mapping[str, tuple[float, float]] = {}
     beyond: dict[int, dict[str, Mapping[str, float]]] = {}
+    answer: KernelUpdate | None = None
     if measures:
         try:
             for depth in depths:
-                row = predicted(as_config(depth.built), task_of(depth.built), optimizer)
+                config = as_config(depth.built)
+                answer = answered(config, task_of(depth.built), optimizer)
+                row = by_role(config, answer)
                 rows.append({role: value for role, value in row.items() if role not in left_out(depth.built)})
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             if not any(fault.kind == "identical-layers" for fault in findings.faults):  # which says so itself
                 missed = missed_by(depths, rows)
                 remarks += outside(depths[-1], missed)
         except (ValueError, ArithmeticError) as error:
-            rows = []
+            rows, answer = [], None
             remarks.append(f"there is no prediction of this block: {in_words(error)}")
-    if rows and findings.faults and claimed is not None and not any(f.kind in NO_LAW for f in findings.faults):
+    is_whole = not depths[-1].built.joined  # else how many layers a deeper model has is not known
+    has_asked = findings.faults and claimed is not None and not any(f.kind in NO_LAW for f in findings.faults)
+    if rows and is_whole and has_asked and claimed is not None:
         beyond, missing = far_off(depths, findings, claimed, optimizer, rows, far, advance)
         remarks += missing
     if beyond and claimed is not None:
@@ -193,7 +215,15 @@ def audit(
         far=beyond,
         remarks=[*remarks, *of_decay],
         exponential=exponential(depths, findings, optimizer) if has_law and rows else None,
+        by_layer=rows_of(depths[-1].built, depths[-1].layers, answer) if by_layer else None,
     )
+
+
+class Measured(NamedTuple):
+    """Of one model: the update by role, and where it is asked what each sublayer does."""
+
+    update: Mapping[str, float]
+    layers: Sequence[Mapping[str, float]] = ()
 
 
 class Elsewhere(NamedTuple):
@@ -202,18 +232,23 @@ class Elsewhere(NamedTuple):
     executor: Executor
     load: Callable[[], tuple[Build, Callable[[nn.Module], Any] | None]]
 
-    def task(self, optimizer: str) -> Callable[[tuple[int, int]], Mapping[str, float]]:
-        return partial(_measured_there, self.load, optimizer)
+    def task(self, optimizer: str, profiled: int | None) -> Callable[[tuple[int, int]], Measured]:
+        return partial(_measured_there, self.load, optimizer, profiled)
 
 
 def _measured_there(
-    load: Callable[[], tuple[Build, Callable[[nn.Module], Any] | None]], optimizer: str, job: tuple[int, int]
-) -> Mapping[str, float]:
-    """In a worker, the update of the model of a number of layers and a seed."""
+    load: Callable[[], tuple[Build, Callable[[nn.Module], Any] | None]],
+    optimizer: str,
+    profiled: int | None,
+    job: tuple[int, int],
+) -> Measured:
+    """In a worker, of the model of a number of layers and a seed. profiled: of how many layers by layer, too."""
     build, inputs = load()
     module = build_at(build, *job)
     called = guess(module, job[1]) if inputs is None else called_with(inputs, module)
-    return measured(look(module, called), optimizer)
+    built = look(module, called)
+    layers = measured_by_layer(built) if job[0] == profiled else ()
+    return Measured(measured(built, optimizer), layers)
 
 
 def _depths(
@@ -224,6 +259,7 @@ def _depths(
     groups: Given | None,
     seeds: Sequence[int],
     measures: bool,
+    profiled: int | None,
     advance: Callable[[str, float, float | None], None],
 ) -> Iterator[Depth]:
     done, total = 0, len(layers) * len(seeds)
@@ -231,11 +267,14 @@ def _depths(
         first: Built | None = None
         own_groups: Groups | None = None
         updates: list[Mapping[str, float]] = []
+        by_layer: list[Sequence[Mapping[str, float]]] = []
         for own in seeds:
             module = build_at(build, number, own)
             called = guess(module, own) if inputs is None else called_with(inputs, module)
             built = look(module, called) if first is None else first.of_other_draws(module, called)
             first = first or built
+            if measures and number == profiled:
+                by_layer.append(measured_by_layer(built, is_of_others=built is not first))
             if measures and (update := measured(built, optimizer)):
                 updates.append(update)
             if built is first and groups is not None:  # last of all, as it may wrap the module or change it
@@ -244,7 +283,7 @@ def _depths(
             advance("building and measuring", done, total)
         assert first is not None
         counts = {side: first.num_layers(side) for side in first.sides}
-        yield Depth(number, first, counts, updates, own_groups)
+        yield Depth(number, first, counts, updates, own_groups, by_layer)
 
 
 def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int, num_layers: int) -> Built | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from depthlaw.auditing.compare import NOT_INDEPENDENT, Findings
 from depthlaw.auditing.expected import Claimed
@@ -300,7 +300,7 @@ def missed_by(depths: Sequence[Depth], rows: Sequence[Mapping[str, float]]) -> M
         if not off or num_free < 1 or len(off[-1]) < len(last.updates):
             continue
         scatter = math.sqrt(sum(float(np.var(own)) * len(own) for own in off if own) / num_free)
-        width = float(student_t.isf(_MISS / len(roles) / 4, num_free)) * scatter
+        width = float(-stdtrit(num_free, _MISS / len(roles) / 4)) * scatter
         every = [value for own in off for value in own]
         of_last, of_all = (abs(fmean(own)) - width / math.sqrt(len(own)) for own in (off[-1], every))
         mean = estimate([own[role] for own in last.updates]).mean
@@ -318,7 +318,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
     known = {
         "layers that share their matrices": bool(built.shared),
         "that each token meets a few experts of many, by its router's weights": built.has_experts,
-        "the parts that other remarks say were not read": bool(built.unread),
+        "the parts that other remarks say were not read": bool(built.unread or built.joined),
         "long skips": bool(built.long_skips),
         "biases that do not start at 0": any(built.flow.parameters[name].any() for name in built.biases),
         "that FFNs are not all of one width": len({w.shape for w in built.weights if w.role == "fc1"}) > 1,

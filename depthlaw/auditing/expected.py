@@ -56,6 +56,11 @@ class Claimed:
         """Whether weights are relative to those of a base model of any depth."""
         return isinstance(self.of, Scheme) and self.of.has_base
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether what multiplies its branches is made of a condition: a recipe's that starts at 0 for all of them."""
+        return isinstance(self.of, Recipe) and self.of.layer_scale == 0
+
     def sides(self, num_layers: int | tuple[int, int]) -> tuple[tuple[SublayerConfig, ...], ...]:
         """What a scheme asks of a stack of so many layers, or of an encoder and a decoder of so many each. Empty where
         its source has no such network, and of a recipe."""

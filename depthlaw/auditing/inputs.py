@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils import checkpoint
 
 NUM_TOKENS = 8
+HALF = (torch.float16, torch.bfloat16)
 _SEED = 7_000_003
 """Inputs are drawn from other seeds than weights are."""
 _IDS = ("input_ids", "ids", "idx", "tokens", "input_tokens", "token_ids", "src_tokens", "indices", "inputs", "input")
@@ -53,10 +54,19 @@ class Inputs:
 
     def call(self, module: nn.Module, data: Mapping[str, Tensor] | None = None) -> Any:
         """What the module answers, to other tensors in the place of its own where they are given."""
-        data = self.data if data is None else data
-        by_place = [_with(data, value, f"input {place}") for place, value in enumerate(self.by_place)]
+        own = self if data is None else self.of(data)
         with _as_written():
-            return module(*by_place, **{name: _with(data, value, name) for name, value in self.by_name.items()})
+            return module(*own.by_place, **own.by_name)
+
+    def of(self, data: Mapping[str, Tensor]) -> Inputs:
+        """The same call with other tensors."""
+        by_place = [_with(data, value, f"input {place}") for place, value in enumerate(self.by_place)]
+        by_name = {name: _with(data, value, name) for name, value in self.by_name.items()}
+        return dataclasses.replace(self, by_place=by_place, by_name=by_name)
+
+    def in_floats(self) -> Inputs:
+        """What is of half precision in single: a module that was made one of float is called with it."""
+        return self.of({name: value.float() if value.dtype in HALF else value for name, value in self.data.items()})
 
 
 class _Run:

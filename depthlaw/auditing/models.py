@@ -24,13 +24,15 @@ Key = tuple[str, str]
 @dataclass(frozen=True)
 class Depth:
     """A module at one depth. asked: the number of layers that its builder was given. counts: of layers, by side.
-    updates: by seed and role. groups: of the user's optimizer, where it is given."""
+    updates: by seed and role. groups: of the user's optimizer, where it is given. layers: by seed, what each sublayer
+    does (``auditing.layers``), where that is asked."""
 
     asked: int
     built: Built
     counts: Mapping[str, int]
     updates: Sequence[Mapping[str, float]] = ()
     groups: Groups | None = None
+    layers: Sequence[Sequence[Mapping[str, float]]] = ()
 
 
 class FirstLayer(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from depthlaw.auditing.answer import Answer
+from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, says
 from depthlaw.auditing.compare import NOT_INDEPENDENT
 from depthlaw.auditing.faults import Fault, distinct, times
 from depthlaw.auditing.reading.look import pattern_of
@@ -87,6 +88,8 @@ def show(page: Page, audit: Answer) -> None:
             "dim",
         )
     _show_updates(page, audit)
+    if audit.by_layer is not None:
+        _show_layers(page, audit.by_layer)
     if audit.groups is not None:
         _show_groups(page, audit, audit.groups)
     for number, fault in enumerate(audit.faults, start=1):
@@ -195,6 +198,46 @@ def _updates(audit: Answer) -> tuple[list[list[str] | None], str | None]:
         label = f"{group} {row['role']}" if group in audit.depths[-1].built.sides else row["role"]
         rows.append([label, init, *cells, *ends])
     return rows, draws
+
+
+def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
+    """A line for each sublayer of as many layers as can be read, evenly, and the last. One table, or one for each two
+    quantities where it is too wide."""
+    titles = {"second_moment": "E x²", "branch_share": "share", "cosine_with_previous": "cosine"}
+    titles |= {"gradient_square": "|grad|²"}
+    layers = list(dict.fromkeys((row.side, row.layer) for row in rows))
+    shown = {*layers[:: -(-len(layers) // _MOST_BLOCKS)], layers[-1]}
+    told = any(row.predicted for row in rows)
+    lines: list[list[str] | None] = []
+    for before, row in zip([None, *rows], rows, strict=False):
+        if (row.side, row.layer) in shown:
+            lines += [None] if before is not None and before.side != row.side else []
+            lines.append([row.name, *(cell for quantity in QUANTITIES for cell in _cells(row, quantity, told))])
+    each = 2 if told else 1
+    heads = ["sublayer", *(head for title in titles.values() for head in (title, "predicted")[:each])]
+
+    def table(first: int, last: int) -> Table:
+        at = slice(1 + first * each, 1 + last * each)
+        cut = [line and [line[0], *line[at]] for line in lines]
+        return grid(["sublayer", *heads[at]], cut, ["sublayer"], unbroken=heads)
+
+    page.show_whole([table(0, 4)], [table(0, 2), table(2, 4)])
+    page.say(
+        "E x²: mean square of the stream before the sublayer. share: of the sum's square what its branch adds. cosine: "
+        "of the streams before and behind it, 1 where it is the identity. |grad|²: of the gradient of one output, with "
+        "respect to the stream before it. Means over the models with 95 % intervals; predicted at infinite width.",
+        "dim",
+    )
+    for line in says(rows):
+        page.say(line, "bold red")
+
+
+def _cells(row: AtSublayer, quantity: str, told: bool) -> Iterator[str]:
+    found, value = row.document()[quantity], row.predicted.get(quantity)
+    mean, low = found["measured"], found["low"]
+    yield "-" if mean is None else f"{mean:.3g}" + ("" if low is None else f" ± {mean - low:.1g}")
+    if told:
+        yield "-" if value is None else f"{value:.3g}"
 
 
 def _show_groups(page: Page, audit: Answer, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -358,7 +401,7 @@ def _has_copies(audit: Answer) -> bool:
 def _advise(audit: Answer) -> str | None:
     """The command that says what to change between the depths of the audit; None where it would have no answer."""
     meant = audit.claimed or audit.nearest
-    if meant is None or len(audit.layers) < 2:
+    if meant is None or len(audit.layers) < 2 or any(own.get("update") == 0 for d in audit.depths for own in d.updates):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
     if audit.nearest is not None and audit.nearest.differences:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from depthlaw.auditing.inputs import first_output
+from depthlaw.auditing.inputs import HALF, first_output
 from depthlaw.auditing.reading.graph import Flow, is_a
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.network.kernel import as_inputs, as_transformer, update_of
@@ -27,7 +27,6 @@ from depthlaw.theory.kernel.predict import Inputs as KernelInputs
 from depthlaw.theory.kernel.predict import KernelUpdate, unit_power
 
 _HEAD_SEED = 5_000_011
-_HALF = (torch.float16, torch.bfloat16)
 _ROUNDING = 1e-5
 """Of a mean square in single precision: what is smaller beside it is no eps."""
 _ONE = 0.02
@@ -41,7 +40,7 @@ _UNEVEN = 2.0
 def measured(built: Built, optimizer: str) -> dict[str, float]:
     """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two.
     Empty where the module's output is not finite."""
-    module = built.module.float() if _is_half(built.module) else built.module
+    module = built.module.float() if is_half(built.module) else built.module
     value = _logit(module, built)
     if value is None:
         return {}
@@ -79,25 +78,23 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
     return sums
 
 
-def _is_half(module: nn.Module) -> bool:
-    return any(parameter.dtype in _HALF for parameter in module.parameters())
+def is_half(module: nn.Module) -> bool:
+    return any(parameter.dtype in HALF for parameter in module.parameters())
 
 
 def _logit(module: nn.Module, built: Built) -> Tensor | None:
     was_training = module.training
     try:
-        # a module of half precision was made one of float
-        data = {name: value.float() if value.dtype in _HALF else value for name, value in built.inputs.data.items()}
-        output = first_output(built.inputs.call(module.eval(), data))
+        output = first_output(built.inputs.in_floats().call(module.eval()))
     finally:
         module.train(was_training)
     if not output.isfinite().all():
         return None
     last = output.flatten(0, -2)[-1]
-    return last @ _read_out(built, last)
+    return last @ read_out(built, last)
 
 
-def _read_out(built: Built, last: Tensor) -> Tensor:
+def read_out(built: Built, last: Tensor) -> Tensor:
     """What the last vector of an output is multiplied by: picks the first logit, or is a row of our own head."""
     if not _is_hidden(built):
         return torch.eye(1, len(last)).to(last)[0]
@@ -106,8 +103,9 @@ def _read_out(built: Built, last: Tensor) -> Tensor:
 
 
 def _is_hidden(built: Built) -> bool:
-    """Whether the output is hidden states: as wide as these, and no head has made it."""
-    heads = [built.flow.parameters[name] for name, role in built.others.items() if role == "head"]
+    """Whether the output is hidden states: as wide as these, and no head has made it, nor the embedding's table."""
+    names = [*(name for name, role in built.others.items() if role == "head"), *built.tied]
+    heads = [built.flow.parameters[name] for name in names]
     width = built.flow.output.shape[-1]
     return width == built.d_model and not any(head.ndim > 1 and width in head.shape for head in heads)
 
@@ -297,10 +295,10 @@ def _read_by(built: Built, count: int) -> int | None:
     Tokens that are read in another way are taken for that which counts most.
     """
     flow, end = built.flow, built.sublayers[-1].end
-    if flow.output.dtype in _HALF:  # ``measured`` has made float of the parameters that the backward pass would take
+    if flow.output.dtype in HALF:  # ``measured`` has made float of the parameters that the backward pass would take
         return count - 1
     vector = torch.zeros_like(flow.output).flatten(0, -2)
-    vector[-1] = _read_out(built, vector[-1])
+    vector[-1] = read_out(built, vector[-1])
     gradient = flow.back((flow.end, 0), vector.view_as(flow.output), [end], flow.active).get(end)
     if gradient is None or gradient.numel() != count * built.d_model:
         return count - 1
@@ -312,9 +310,13 @@ def _read_by(built: Built, count: int) -> int | None:
 def predicted(
     config: ModelConfig, task: Task, optimizer: str, advance: Callable[[float], None] = lambda _: None
 ) -> Mapping[str, float]:
-    """The update by role at infinite width, as ``measured`` names it, with the same points at every depth. ValueError,
-    in one line, for what the kernel rung does not know."""
-    answer = answered(config, task, optimizer, advance)
+    """The update by role at infinite width, with the same points at every depth. ValueError, in one line, for what the
+    kernel rung does not know."""
+    return by_role(config, answered(config, task, optimizer, advance))
+
+
+def by_role(config: ModelConfig, answer: KernelUpdate) -> Mapping[str, float]:
+    """The update by role of an answer, as ``measured`` names it."""
     sides = answer.sides if config.decoder else {}
     by_side = {f"{side}/{role}": value for side, values in sides.items() for role, value in values.items()}
     return {"update": answer.update, **answer.roles, **by_side}

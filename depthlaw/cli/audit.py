@@ -25,6 +25,7 @@ EXAMPLES = (
     "audit --hf gpt2 --layers 2,4,8",
     "audit mymodel:build --layers 4,8,16 --recipe gpt2 --optimizer adamw",
     "audit mymodel:build --layers 4,8,16,32 --scheme deepnorm --optimizer adam --plot mine.svg",
+    "audit mymodel:build --layers 4,8,16 --by-layer --plot mine.svg",
     "audit mymodel:build --layers 4,8,16 --scheme depth-mup --groups mymodel:make_optimizer",
     "audit mymodel:build --layers 2,4 --recipe gpt2 --baseline accepted.json --markdown out/audit.md",
 )
@@ -54,6 +55,13 @@ def run(
     groups: str | None = GROUPS,
     hf: str | None = HF,
     width: int | None = option("With --hf: the width to build, 256 or less if left out.", None, MORE, most=16384),
+    by_layer: bool = option(
+        "Also show what each sublayer of the deepest model does to its stream, and what gradient reaches it. --plot "
+        "draws it, too.",
+        None,
+        MORE,
+        called="--by-layer --profile",
+    ),
     seeds: int = option("The number of models of each depth.", 4, MORE, most=1000),
     seed: int = option("The seed of the first of them.", 0, MORE, least=0, most=2**31),
     plot: Path | None = option(
@@ -107,6 +115,7 @@ def run(
             width=width,
             seeds=seeds,
             seed=seed,
+            by_layer=by_layer,
             ignore=ignore,
             baseline=baseline,
         )
@@ -168,6 +177,7 @@ class Asked:
     width: int | None
     seeds: int
     seed: int
+    by_layer: bool
     ignore: list[str] | None
     baseline: Path | None
 
@@ -290,6 +300,7 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
             groups=groups,
             num_seeds=asked.seeds,
             seed=asked.seed,
+            by_layer=asked.by_layer,
             elsewhere=elsewhere,
             advance=tell,
         )
@@ -297,10 +308,15 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
 
 
 def _draw(audit: Audit, path: Path) -> None:
-    from depthlaw.paper_checks.pages.plots import Shown, update_against_depth
+    from depthlaw.paper_checks.pages.drawing import save
+    from depthlaw.paper_checks.pages.plots import Shown, drawing_of, with_layers
     from depthlaw.theory.kernel.predict import unit_power
 
     last = audit.depths[-1].built
     units = {role: unit_power(audit.optimizer, role) for role in audit.roles if role != "update" and "/" not in role}
     title = f"{type(last.module).__name__} under {audit.optimizer}: lines predicted, points measured"
-    update_against_depth(Shown(audit.rows, units, last.d_model), title, "", path, is_in_layers=True)
+    drawing = drawing_of(Shown(audit.rows, units, last.d_model), title, "", num_each=2)
+    if audit.by_layer is not None:
+        rows = [row.document() for row in audit.by_layer]
+        drawing = with_layers(drawing, rows, f"at {audit.layers[-1]} layers")
+    save(drawing, path)

@@ -373,7 +373,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
     for row in rows:
         show_layers(page, row)
-    for line in filter(None, (words.admin_text(answer), words.left_out_text(answer))):
+    for line in filter(None, (words.identity_text(answer), words.admin_text(answer), words.left_out_text(answer))):
         page.say(line)
     if (other := answer["embedding"]) is not None and other["says"]:
         first, last = (next(iter(depth.items())) for depth in (depths[0], depths[-1]))

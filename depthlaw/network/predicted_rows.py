@@ -128,7 +128,7 @@ def layers_of(prediction: Prediction) -> dict[str, Any]:
     if not isinstance(prediction, KernelPrediction):
         return {}
     streams = {
-        side: {str(index): _of_stream(stream) for index, stream in each}
+        side: {str(index): of_stream(stream) for index, stream in each}
         for side, each in ((side, enumerate(of_side)) for side, of_side in prediction.streams.items())
     }
     updates: dict[str, dict[str, float | None]] = {}
@@ -140,7 +140,7 @@ def layers_of(prediction: Prediction) -> dict[str, Any]:
     return {"streams": streams, "updates_by_layer": updates}
 
 
-def _of_stream(stream: Stream) -> dict[str, float | None]:
+def of_stream(stream: Stream) -> dict[str, float | None]:
     """A gradient beyond the floats is null, as an update is, and its log10 stands beside it."""
     log10 = stream.log10_gradient_square
     square = 10**log10 if log10 < sys.float_info.max_10_exp else math.inf

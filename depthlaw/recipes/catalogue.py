@@ -248,6 +248,25 @@ _ALL = (
         size={"num_layers": 36, "d_model": 384, "num_heads": 8},
     ),
     Recipe(
+        name="dit",
+        says="a diffusion model (adaLN-Zero): a pre-norm encoder each of whose branches is multiplied by a gate that "
+        "is made of the time and the class, and starts at 0 for all of them, so that every layer starts as "
+        "the identity",
+        leaves_out="the modulation's matrix, which starts at 0: here a gate is its bias, layer_scale, and moves alike "
+        "for every condition; the shifts and scales, whose biases are the norms' (norm_bias, norm_gain); and that the "
+        "head starts at 0, so that the published model's very first step moves nothing but the head",
+        source="facebookresearch/DiT ed81ce2, models.py 101-122, 129-142, 182-216, 240-247; train.py 155",
+        arch="encoder",
+        layer_scale=0,
+        std=everywhere(
+            sqrt(Rational(2, 5) / d), q=1 / sqrt(2 * d), k=1 / sqrt(2 * d), v=1 / sqrt(2 * d), out=1 / sqrt(d)
+        ),
+        embedding_std=sqrt(32 / (16 + d)),
+        position_std=1 / sqrt(2),
+        head=1 / sqrt(d),
+        size={"num_layers": 28, "d_model": 1152, "num_heads": 16},
+    ),
+    Recipe(
         name="minicpm",
         says="a Llama whose branches are multiplied by 1.4 over the square root of the number of layers, with "
         "initialisation and learning rates scaled by the width",

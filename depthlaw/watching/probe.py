@@ -20,12 +20,13 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from depthlaw.auditing.inputs import Inputs, first_output
+from depthlaw.auditing.inputs import HALF, Inputs, first_output
 from depthlaw.auditing.reading.graph import tensors_in
+from depthlaw.auditing.reading.look import mean_square
+from depthlaw.auditing.reading.sublayer import added
 from depthlaw.watching.roles import Place, Roles, observed, undisturbed
 
 FORWARD, DIFFERENCE = "forward-mode", "difference"
-_HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,11 +231,10 @@ class Probe:
             row = {"side": part.side, "layer": part.layer, "kind": part.kind, "second_moment": None}
             row |= {"share": None, "cosine": None}
             if start is not None:
-                row["second_moment"] = start.square().mean().item()
+                row["second_moment"] = mean_square(start)
             if start is not None and end is not None and start.shape == end.shape:
-                branch = end - part.residual_weight * start
-                row["share"] = (branch.square().mean() / end.square().mean()).item()
-                row["cosine"] = torch.cosine_similarity(branch, start, dim=-1).mean().item()
+                does = added(start, end, part.summed_weight)
+                row |= {"share": does.share, "cosine": does.of_branch}
             yield row
 
 
@@ -276,4 +276,4 @@ def is_sharded(module: nn.Module) -> bool:
 
 def _whole(value: Tensor) -> Tensor:
     """In single precision where it is half: the change of one step would be lost in rounding."""
-    return value.float() if value.dtype in _HALF else value
+    return value.float() if value.dtype in HALF else value

@@ -32,12 +32,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPart:
-    """A sublayer, and where the stream before it and the sum behind it are to be seen; None where they are not."""
+    """A sublayer, and where the stream before it and the sum behind it are to be seen; None where they are not.
+    summed_weight: of the stream in that sum."""
 
     side: str
     layer: int
     kind: str
-    residual_weight: float
+    summed_weight: float
     start: Place | None
     end: Place | None
 
@@ -85,7 +86,7 @@ def read(module: nn.Module, inputs: Inputs) -> Roles:
                 side=sub.side,
                 layer=sub.layer,
                 kind=sub.kind,
-                residual_weight=sub.residual_weight,
+                summed_weight=sub.summed_weight,
                 start=_place(built.flow, sub.start, seen),
                 end=_place(built.flow, sub.end, seen),
             )

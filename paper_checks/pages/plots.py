@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from depthlaw.network.predicted_rows import exponents
-from depthlaw.paper_checks.pages.drawing import SUFFIXES, Curve, Drawing, Panel, Place, Point, raised, save
+from depthlaw.paper_checks.pages.drawing import SUFFIXES, AxisKind, Curve, Drawing, Panel, Place, Point, raised, save
 
-__all__ = ["SUFFIXES", "Shown", "drawing_of", "update_against_depth"]
+__all__ = ["SUFFIXES", "Shown", "drawing_of", "update_against_depth", "with_layers"]
 
 Rows = Sequence[Mapping[str, Any]]
 """As `depthlaw predict` and `depthlaw measure` have them."""
@@ -57,6 +57,35 @@ def drawing_of(shown: Shown, title: str, note: str, num_each: int = 1) -> Drawin
         width=680,
         height=400,
     )
+
+
+_OF_LAYERS: Mapping[str, tuple[str, str, AxisKind]] = {
+    "second_moment": ("the stream before each sublayer", "second moment", "log"),
+    "branch_share": ("what its branch adds", "share of the sum's square", "linear"),
+    "cosine_with_previous": ("how nearly it is the identity", "cosine of the streams before and behind it", "linear"),
+    "gradient_square": ("the gradient before each sublayer", "square of the gradient", "log"),
+}
+"""By quantity of a sublayer, a panel's title, what its vertical axis shows, and of which kind it is."""
+
+
+def with_layers(drawing: Drawing, sublayers: Rows, at: str) -> Drawing:
+    """And a panel for each quantity that is known of sublayers, as an audit's document has these; a colour for each
+    side. at: of which network."""
+    sides = list(dict.fromkeys(row["side"] for row in sublayers))
+    panels = []
+    for quantity, (title, y, kind) in _OF_LAYERS.items():
+        curves = []
+        for side, colour in zip(sides, ("--c1", "--c2"), strict=False):
+            own = [(row["index"], row[quantity]) for row in sublayers if row["side"] == side]
+            own = [(x, {key: value for key, value in of.items() if value or kind == "linear"}) for x, of in own]
+            line = [(x, of["predicted"]) for x, of in own if of.get("predicted") is not None]
+            points = [
+                (x, of["measured"], of.get("low"), of.get("high")) for x, of in own if of.get("measured") is not None
+            ]
+            curves.append(Curve(label=side if len(sides) > 1 else "", line=line, points=points, colour=colour))
+        panels.append(Panel(title=f"{title}, {at}", curves=curves, x="sublayer", y=y, x_kind="linear", y_kind=kind))
+    first = [replace(panel, title="the update, by role") for panel in drawing.panels]
+    return replace(drawing, panels=[*first, *panels], columns=2, height=320)
 
 
 ByDepth = Sequence[tuple[float, Mapping[str, Any]]]

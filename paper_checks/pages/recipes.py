@@ -158,13 +158,19 @@ def _beside(case: Case, optimizer: str, runs: Sequence[record.Run]) -> OtherMode
     return OtherModel(case, optimizer, str(package), len(run.seeds), ratios.pop("update"), ratios)
 
 
+@cache
+def moving() -> list[str]:
+    """The recipes whose first step moves matrices of branches: not those that start as the identity."""
+    return [name for name in RECIPES if recipe_law(name, "adamw").updates[LAST]]
+
+
 def page() -> str:
     """Markdown. LookupError where predictions are not kept."""
-    by_name = {(name, optimizer): going(name, optimizer) for name in RECIPES for optimizer in RECIPE_OPTIMIZERS}
+    by_name = {(name, optimizer): going(name, optimizer) for name in moving() for optimizer in RECIPE_OPTIMIZERS}
     lines = beside()
     widths = sorted({line.case.d_model for line in lines})
-    laws = {name: recipe_law(name, "adamw") for name in RECIPES}
-    per_width = {name: 2 * LAST / RECIPES[name].size["d_model"] for name in RECIPES}
+    laws = {name: recipe_law(name, "adamw") for name in moving()}
+    per_width = {name: 2 * LAST / RECIPES[name].size["d_model"] for name in moving()}
     words = ("exponent", "at the end", f"{FIRST} to {LAST:,}", "what grows most")
     return section(
         "recipes",
@@ -172,6 +178,7 @@ def page() -> str:
         names=NAMES,
         depths=f"{', '.join(map(str, RECIPE_LENGTHS[:-1]))} and {LAST:,}",
         ends={name: {role: at_the_end(law, role) for role in (*law.roles, "update")} for name, law in laws.items()},
+        still=[name for name in RECIPES if name not in moving()],
         left_out={name: one.leaves_out for name, one in RECIPES.items() if one.leaves_out},
         norms_of_minicpm=RECIPES["minicpm"].size["d_model"] / 256,
         positions=_largest_share_of_positions(),
@@ -185,9 +192,9 @@ def page() -> str:
         lists={optimizer: _lists(optimizer, by_name) for optimizer in RECIPE_OPTIMIZERS},
         picture=picture().caption,
         heads=["recipe", "layers, width", *(f"{name}: {word}" for name in NAMES.values() for word in words)],
-        rows=[_row(name, by_name) for name in RECIPES],
+        rows=[_row(name, by_name) for name in moving()],
         role_heads=["recipe", *ROLES],
-        role_rows={optimizer: [_role_row(name, optimizer) for name in RECIPES] for optimizer in RECIPE_OPTIMIZERS},
+        role_rows={optimizer: [_role_row(name, optimizer) for name in moving()] for optimizer in RECIPE_OPTIMIZERS},
         num_clients=len({line.case.client.name for line in lines}),
         packages=sorted({line.package for line in lines}),
         recipe_tokens=RECIPE_TOKENS,
@@ -214,7 +221,7 @@ def _mean(values: Sequence[float | None]) -> float:
 def _lists(optimizer: str, by_name: Mapping[tuple[str, str], Going]) -> dict[str, list[str]]:
     """Recipes that are flat at the end, grow, shrink, and those that no power is near, the fastest first."""
     lists: dict[str, list[str]] = {"flat": [], "grow": [], "shrink": [], "bend": []}
-    ranked = sorted(((name, by_name[name, optimizer]) for name in RECIPES), key=lambda pair: -pair[1].end)
+    ranked = sorted(((name, by_name[name, optimizer]) for name in moving()), key=lambda pair: -pair[1].end)
     for name, one in ranked:
         role, slope, part = one.worst
         if one.bends:

@@ -51,6 +51,7 @@ OF_EXPERIMENT = {
     "thousand-layers": ("training-thousand", "training-updates"),
     "best-rates": ("training-best-losses", "training-best-rates"),
     "after-start": ("training-after-start",),
+    "transfer": ("training-transfer",),
 }
 """Files of figures/, the most telling one first."""
 

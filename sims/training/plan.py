@@ -194,7 +194,6 @@ def _blocks(tensors: list[Tensor]) -> dict[str, int]:
 
 # ---------------------------------------------------------------- activations
 
-
 _known: dict[str, int] = {}
 """What networks keep that were asked for before, of a sweep those of all seeds and depths."""
 

@@ -32,7 +32,7 @@ def rows_of(name: str) -> tuple[Row, ...]:
     return tuple(read(training_record(name)))
 
 
-RUN = [name for name in NAMES if name != "transfer"]
+RUN = NAMES
 """The experiments that have a record."""
 
 

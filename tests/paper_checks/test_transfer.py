@@ -77,9 +77,9 @@ def test_a_run_that_diverged_counts_as_a_guess() -> None:
 
 
 def test_a_page_says_what_the_seeds_say() -> None:
-    assert "Not run yet" in section(Record.of("transfer", Book({})), "")
+    assert "Not run yet" in section(Record.of("transfer", Book({})), "", "")
     assert transfers(made(moves, 2)) == {}
-    text = section(Record.of("transfer", made(moves)), "")
+    text = section(Record.of("transfer", made(moves)), "", "")
     assert "### pre-ln, 32 layers" in text and "| learning-rates | 2.035 |" in text
     assert f"The first answer of `advise`, {ADVISED}, pays." in text
 

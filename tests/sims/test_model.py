@@ -143,6 +143,7 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
             h = linear(f"{name}_fc1", u)
             phis = {"gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh, "relu": F.relu, "leaky_relu": F.leaky_relu}
             phis |= {"swiglu": F.silu, "geglu": F.gelu, "reglu": F.relu, "identity": lambda x: x}
+            phis |= {"relu2": lambda x: F.relu(x) ** 2}
             h = phis[config.activation](h)
             h = h * linear(f"{name}_fc3", u) if config.activation.endswith("glu") else h
             return linear(f"{name}_fc2", norm(f"{name}_inner", h) if "inner" in places else h)

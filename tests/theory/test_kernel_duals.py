@@ -18,6 +18,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 OWN: dict[str, tuple[Function, Function]] = {
     **PHI,
     "leaky_relu": (lambda u: np.where(u > 0, u, 0.01 * u), lambda u: np.where(u > 0, 1.0, 0.01)),
+    "relu2": (lambda u: np.maximum(u, 0.0) ** 2, lambda u: 2 * np.maximum(u, 0.0)),
 }
 """phi and phi', typed again."""
 NAMES = tuple(ACTIVATIONS)

@@ -27,9 +27,10 @@ from depthlaw.theory.moments import (
 from depthlaw.theory.symbols import scale as s
 from depthlaw.theory.symbols import u
 
-IDENTITY, RELU, LEAKY, GELU, SILU, TANH = (
-    ACTIVATIONS[name] for name in ("identity", "relu", "leaky_relu", "gelu", "silu", "tanh")
+IDENTITY, RELU, LEAKY, GELU, SILU, TANH, RELU2 = (
+    ACTIVATIONS[name] for name in ("identity", "relu", "leaky_relu", "gelu", "silu", "tanh", "relu2")
 )
+CUBES = Activation(name="cubes", positive=u**3, negative=-3 * u**3)  # of a negative mean after a change of sign
 SMOOTH = (GELU, SILU, TANH)
 BOTH_UP, STEEP = leaky_relu(sp.Integer(-2)), leaky_relu(sp.S(3))  # positive on both sides; of a negative mean
 HOMOGENEOUS = (IDENTITY, RELU, LEAKY, leaky_relu(sp.Rational(-1, 3)), BOTH_UP, STEEP)
@@ -127,25 +128,28 @@ def test_gelu_closed_forms_to_49_digits(kind: Kind) -> None:
     assert _relative(exact(GELU, kind, sp.S(3)), reference("gelu", kind, 3.0)) < mp.mpf(10) ** -49
 
 
-@pytest.mark.parametrize("act", (STEEP, BOTH_UP))
-def test_kinked_closed_forms_to_49_digits(act: Activation) -> None:
-    """phi(t) = a t, phi(-t) = b t: every moment at s = 1 from two half-line quadratures with the kinks cut out."""
+@pytest.mark.parametrize(("act", "power"), [(STEEP, 1), (BOTH_UP, 1), (RELU2, 2), (CUBES, 3)])
+def test_kinked_closed_forms_to_49_digits(act: Activation, power: int) -> None:
+    """phi(t) = a t^p, phi(-t) = b t^p: every moment at s = 1 from two half-line quadratures, the kinks cut out."""
     with mp.workdps(60):
-        a, b = (mp.mpf(int(c.p)) / int(c.q) for c in (act.positive.coeff(u), -act.negative.coeff(u)))
+        of_sides = (act.positive.coeff(u, power), act.negative.coeff(u, power) * (-1) ** power)
+        a, b = (mp.mpf(int(c.p)) / int(c.q) for c in of_sides)
 
         def both(g: Callable[[mp.mpf], mp.mpf], *kinks: mp.mpf) -> mp.mpf:
             pieces = [0, *sorted(k for k in kinks if 0 < k < 16), 16]
-            return mp.quad(lambda z: g(a * z) * mp.npdf(z), pieces) + mp.quad(lambda z: g(b * z) * mp.npdf(z), pieces)
+            of_a, of_b = (mp.quad(lambda z, c=c: g(c * z**power) * mp.npdf(z), pieces) for c in (a, b))
+            return of_a + of_b
 
         mean, second = both(lambda x: x), both(lambda x: x**2)
+        roots = [(mean / c) ** (mp.mpf(1) / power) for c in (a, b) if mean * c > 0]
         moments_at_1 = {
             Kind.MEAN: mean,
             Kind.SECOND: second,
             Kind.VARIANCE: second - mean**2,
             Kind.ABS_MEAN: both(abs),
-            Kind.ABS_CENTRED: both(lambda x: abs(x - mean), *(mean / c for c in (a, b) if c)),
-            Kind.SLOPE_SECOND: (a**2 + b**2) / 2,
-            Kind.SLOPE_ABS: (abs(a) + abs(b)) / 2,
+            Kind.ABS_CENTRED: both(lambda x: abs(x - mean), *roots),
+            Kind.SLOPE_SECOND: (a**2 + b**2) * power**2 * mp.quad(lambda z: z ** (2 * power - 2) * mp.npdf(z), [0, 16]),
+            Kind.SLOPE_ABS: (abs(a) + abs(b)) * power * mp.quad(lambda z: z ** (power - 1) * mp.npdf(z), [0, 16]),
         }
     for kind, value in moments_at_1.items():
         assert _relative(exact(act, kind, sp.S.One), value) < mp.mpf(10) ** -49, kind

@@ -1,7 +1,8 @@
 """What an activation makes of a Gram matrix: E phi(u_i) phi(u_j) and E phi'(u_i) phi'(u_j) of Gaussian u.
 
-relu, leaky_relu and identity are a line in u and one in |u|, whose averages are closed (the arc-cosine kernel). The
-others are expanded in Hermite polynomials: with phi(s z) = sum_k c_k(s) He_k(z) / sqrt(k!),
+relu, leaky_relu and identity are a line in u and one in |u|, whose averages are closed (the arc-cosine kernel), as are
+those of relu2, a multiple of u^2 and one of u|u|. The others are expanded in Hermite polynomials: with phi(s z) = sum_k
+c_k(s) He_k(z) / sqrt(k!),
 E phi(u_i) phi(u_j) = sum_k c_k(s_i) c_k(s_j) rho^k at correlation rho. The mean of phi is c_0. Behind a large s the
 slope of gelu and silu is nearly a step, of which a series wants thousands of terms. There it is the step, whose
 averages are closed, and a bump around 0, which narrows as s grows:
@@ -61,7 +62,8 @@ class Dual:
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     sides: tuple[float, float] | None
-    """The slopes right and left of 0, where phi is homogeneous; None otherwise."""
+    """What |u|^power is multiplied by right and left of 0 (times the sign of u, where power is 1); None for others."""
+    power: int = 1
     far: tuple[float, float] | None = None
     """The limits of the slope on the right and on the left, if the function comes near the lines with these slopes;
     else None.
@@ -73,13 +75,16 @@ class Dual:
         """E phi(u_i) phi(u_j); with is_centred, the covariance."""
         scale, unit = np.sqrt(preactivation.diagonal), preactivation.unit
         if self.sides is not None:
-            return _of_lines(self.sides, scale, unit.gap, is_centred)
+            of_power = _of_lines if self.power == 1 else _of_squares
+            return of_power(self.sides, scale, unit.gap, is_centred)
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
             return _near_steps(self.value, self.ends, scale, unit.gap, is_centred)
         return _of_series(_coefficients(self.name, self.value, scale), unit.gap, first=int(is_centred))
 
     def mean(self, scale: Array) -> Array:
         """E phi(s z) at each scale s, (n,)."""
+        if self.sides is not None and self.power == 2:
+            return (self.sides[0] + self.sides[1]) / 2 * scale**2
         if self.sides is not None:
             return (self.sides[0] - self.sides[1]) / 2 * MEAN_ABS * scale
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
@@ -89,6 +94,8 @@ class Dual:
     def slope_second(self, preactivation: Gram) -> Array:
         """E phi'(u_i) phi'(u_j), (n, n)."""
         scale, unit = np.sqrt(preactivation.diagonal), preactivation.unit
+        if self.sides is not None and self.power == 2:
+            return _of_lines((2 * self.sides[0], 2 * self.sides[1]), scale, unit.gap, is_centred=False).full
         if self.sides is not None:
             return _of_steps(self.sides, unit.gap)
         if self.far is not None and scale.max() > (_LARGE if self.ends is None else _LARGE_OF_BOUNDED):
@@ -100,13 +107,17 @@ class Dual:
 def dual(name: str) -> Dual:
     """The kernels of an activation of ``theory.moments``, or of erf. ValueError for any other name."""
     if name == "erf":
-        return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None, (0.0, 0.0), (1.0, -1.0))
+        return Dual(name, erf, lambda at: 2 / np.sqrt(np.pi) * np.exp(-(at**2)), None, far=(0.0, 0.0), ends=(1.0, -1.0))
     phi = activation(name)
     if phi.is_homogeneous:
         sides = float(phi.positive.diff(u)), float(phi.negative.diff(u))
         return Dual(name, _lines(*sides), _steps(*sides), sides)
     value, slope = _numeric(phi.expression), _numeric(phi.derivative)
-    return Dual(name, value, slope, None, *_far(value, slope))
+    if phi.power == 2:
+        above, below = (float(side.coeff(u, 2)) for side in phi.sides())
+        return Dual(name, value, slope, (above, below), 2)
+    far, ends = _far(value, slope)
+    return Dual(name, value, slope, None, far=far, ends=ends)
 
 
 def _far(
@@ -150,6 +161,23 @@ def _of_lines(sides: tuple[float, float], scale: Array, gap: Array, is_centred: 
     products = np.outer(scale, scale)
     top = float(products.max())
     return Gram(top * level, (top - products) * level + products * (even**2 * gap + odd**2 * abs_gap))
+
+
+def _of_squares(sides: tuple[float, float], scale: Array, gap: Array, is_centred: bool) -> Gram:
+    """phi(u) = e u|u| + o u^2: E phi phi = (s_i s_j)^2 (e^2 E z_i|z_i| z_j|z_j| + o^2 (1 + 2 rho^2)), the first by the
+    arc-cosine kernel of degree 2."""
+    even, odd = (sides[0] + sides[1]) / 2, (sides[0] - sides[1]) / 2
+    twice = 2 * _angle(gap)
+    # 2 t (1 + 2 cos^2 t) - 6 sin t cos t, where both are near 6 t
+    lost = np.where(twice < 2e-2, twice**5 / 60 * (1 - twice**2 / 21), twice * (2 + np.cos(twice)) - 3 * np.sin(twice))
+    square_gap = 2 * gap * (2 - gap)  # 3 - E z_i^2 z_j^2
+    mean = even**2 if is_centred else 0.0
+    level = 3 * (even**2 + odd**2) - mean
+    products = np.outer(scale**2, scale**2)
+    top = float(products.max())
+    return Gram(
+        top * level, (top - products) * level + products * ((even**2 + odd**2) * square_gap + odd**2 / np.pi * lost)
+    )
 
 
 def _of_steps(sides: tuple[float, float], gap: Array) -> Array:

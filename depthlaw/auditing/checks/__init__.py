@@ -69,6 +69,7 @@ BESIDE_CLAIM: Sequence[CheckOfClaim] = (
     norms.input_scales,
     weights.residual_weights,
     weights.branch_weights,
+    weights.live_gates,
     attention.attention_scales,
     inits.initialisations,
     ends.embeddings,

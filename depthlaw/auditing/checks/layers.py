@@ -112,7 +112,7 @@ def conditions(models: Models) -> Faults:
     words = listed([word for word, number in does.items() if number])
     gates = [sub.branch_weight for sub in built.sublayers if sub.trained == "gate"]
     size = f"; the gates' root mean square is {_between(min(gates), max(gates))} at the start" if gates else ""
-    says = f", of which {models.claimed.name} says nothing" if models.claimed is not None else ""
+    says = f", of which {models.claimed.name} says nothing" if models.claimed and not models.claimed.has_gates else ""
     yield Remark(f"branches are {words} by {listed(built.conditions)}{says}{size}")
 
 

@@ -74,6 +74,23 @@ def branch_weights(beside: Beside) -> Faults:
             )
 
 
+def live_gates(beside: Beside) -> Faults:
+    """Gates of a condition that start at other numbers than 0, where a claim's layers start as the identity."""
+    for side, every in beside.by_side:
+        own = [(depth, pair) for depth, pair in every if pair.built.trained == "gate" and not pair.asked.branch_weight]
+        wrong = [(depth, pair) for depth, pair in own if pair.built.branch_weight]
+        if wrong:
+            yield Fault(
+                kind="branch-weight",
+                says=f"Gates do not start at 0, as those of {beside.name} do, whose layers start as the identity.",
+                where=_branch_names(wrong),
+                amount=Amount("root mean square of the gates", by_depth((d, p.built.branch_weight) for d, p in own)),
+                asked=Amount("root mean square of the gates", by_depth((d, 0.0) for d, _ in own)),
+                program=(Edit("nn.init.zeros_(modulation.weight)  # of the linear layer whose output is the gates"),),
+                side=side,
+            )
+
+
 def growing_branches(models: Models) -> Faults:
     """Branches that a number multiplies which grows with the number of layers, on a stream that it does not: the more
     layers there are, the less is left of what each was given."""

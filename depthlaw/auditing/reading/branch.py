@@ -47,7 +47,7 @@ _ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
     ("silu", functional.silu),
     ("tanh", torch.tanh),
     ("leaky_relu", functional.leaky_relu),
-    (None, lambda x: torch.relu(x).square()),
+    ("relu2", lambda x: torch.relu(x).square()),
     (None, torch.sigmoid),
 )
 """Activations by name; those without one are known, and are none that the laws have."""

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from depthlaw.auditing.reading.weights import Weight
 
 _ROUNDED = 1e-5
@@ -33,7 +36,8 @@ class Sublayer:
     percent that grows where the stream grows by one, 0 behind a norm and 1 without any; output_growth: the same of the
     stream behind a post norm and the sum before it. second_moment: E x^2 of the stream before it; that of the sum:
     end_moment. branch_rms: of b F(x). found: of one that is neither attention nor FFN, what it is, in words. start,
-    end: the stream before it and the sum behind it.
+    end: the stream before it and the sum behind it. start_scale, end_scale: the constants on the stream that a and b
+    have in them beside those of the sum: x is the start over the one, x' the end times the other.
     """
 
     side: str
@@ -61,6 +65,8 @@ class Sublayer:
     residual_parameter: str | None = None
     found: str = ""
     modulated: frozenset[str] = frozenset()
+    start_scale: float = 1.0
+    end_scale: float = 1.0
 
     @property
     def called(self) -> str:
@@ -69,6 +75,12 @@ class Sublayer:
         parts = [weight.name.split(".")[:-1] for weight in self.weights]
         alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
         return ".".join(own[0] for own in alike) or f"sublayer {self.index}"
+
+    @property
+    def summed_weight(self) -> float:
+        """Of the stream in the sum itself."""
+        scale = self.start_scale * self.end_scale
+        return self.residual_weight / scale if scale else self.residual_weight
 
     @property
     def is_conditioned(self) -> bool:
@@ -109,6 +121,30 @@ def block_of(name: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
+# ---------------------------------------------------------------- what it does to its stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What a sublayer makes of its stream; means over tokens. share: of the sum's square what the branch adds. cosine:
+    of the streams before and behind it, 1 where it is the identity; of_branch: of its branch and the stream."""
+
+    share: float
+    cosine: float
+    of_branch: float
+
+
+def added(start: Tensor, end: Tensor, summed_weight: float) -> Added:
+    """By the stream and the sum, of one shape: the branch is what is not the stream in the sum."""
+    start, end = start.double(), end.double()
+    branch = end - summed_weight * start
+    return Added(
+        share=(branch.square().mean(-1) / end.square().mean(-1)).mean().item(),
+        cosine=torch.cosine_similarity(start, end, dim=-1).mean().item(),
+        of_branch=torch.cosine_similarity(branch, start, dim=-1).mean().item(),
+    )
+
+
 # ---------------------------------------------------------------- what a row of them tells
 
 
@@ -138,7 +174,9 @@ def with_factors(sublayers: Sequence[Sublayer], factors: Sequence[float]) -> lis
         if factor == 1:
             continue
         if is_of_next and place < len(sublayers) and "pre" in sublayers[place].norms:
-            scaled[place] = replace(scaled[place], residual_weight=scaled[place].residual_weight * factor)
+            scaled[place] = replace(
+                scaled[place], residual_weight=scaled[place].residual_weight * factor, start_scale=factor
+            )
         elif place:
             before = scaled[place - 1]
             scaled[place - 1] = replace(
@@ -146,6 +184,7 @@ def with_factors(sublayers: Sequence[Sublayer], factors: Sequence[float]) -> lis
                 residual_weight=before.residual_weight * factor,
                 branch_weight=before.branch_weight * factor,
                 branch_rms=before.branch_rms * abs(factor),
+                end_scale=factor,
             )
     return scaled
 

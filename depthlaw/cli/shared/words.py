@@ -105,6 +105,18 @@ def left_out_text(answer: Mapping[str, Any]) -> str:
     return f"Left out of {answer['scheme']}: {answer['left_out']}." if answer.get("left_out") else ""
 
 
+def identity_text(answer: Mapping[str, Any]) -> str:
+    """Empty where the first step moves matrices of branches."""
+    rows = answer["rows"]
+    moves = [role for role in ("branch_weight", "layer_scale") if all(row["roles"].get(role) for row in rows)]
+    if not moves or any(row["update"] != 0 for row in rows):
+        return ""
+    return (
+        "Every layer starts as the identity, as its branches are multiplied by 0: a first step moves none of their "
+        f"matrices, only what multiplies them ({', '.join(moves)}), and what stands outside of the branches."
+    )
+
+
 def admin_text(answer: Mapping[str, Any]) -> str:
     """Empty of other networks."""
     if answer["scheme"] != "admin" or answer["network"]["arch"] == "ffn":

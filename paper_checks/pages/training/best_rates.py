@@ -93,11 +93,6 @@ def _wide_in_short(wide: Record, founds: Sequence[BestRates]) -> dict[str, Any]:
     return {"d_model": WIDE.d_model, "num_seeds": seeds, "factor": factor(wide.book, wide.scale)}
 
 
-def losses_in_words(record: Record) -> str:
-    """The picture of losses for who cannot see it, and for the README."""
-    return section("training", "losses_in_words", layers=LAYERS, founds=founds_of(record)).strip()
-
-
 def _width(record: Record) -> int:
     return record.experiment.arms[0].trial.d_model
 

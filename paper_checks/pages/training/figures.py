@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, geometric_mean
 
 from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
@@ -34,7 +34,7 @@ from depthlaw.paper_checks.pages.training.runs import (
     ratio,
     trial_of,
 )
-from depthlaw.paper_checks.routes.training import after_start
+from depthlaw.paper_checks.routes.training import after_start, transfer
 from depthlaw.paper_checks.routes.training.best_rates import BestRates, predicted
 from depthlaw.paper_checks.routes.training.stable_rates import LOOKS, Case
 from depthlaw.sims.stats import estimate
@@ -61,6 +61,10 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
         "heading": "What a real step moves, over depth and as training goes on",
         "note": "First panel: means over seeds, 95 % intervals. Others: a line for each scheme, depth and rate.",
     },
+    "transfer": {
+        "heading": "Tuned at 4 layers, taken to 32: the loss with each way of advise",
+        "note": "Lines: means over seeds. Points: at the rate that was tuned at 4 layers.",
+    },
     "best-rates": {
         "heading": "The best learning rate by depth",
         "note": "Points: means over seeds, with 95 % intervals; faint: each seed. Dashed: one over the update.",
@@ -70,9 +74,9 @@ _IN_FILE: Mapping[str, Mapping[str, str]] = {
 
 
 def drawings(records: Records) -> dict[str, Drawing]:
-    """By file name. That of after-start only where its record is given: a notebook shows the others."""
+    """By file name. Those of after-start and transfer only where their record is given: a notebook shows the others."""
     rates, warm, deep, best = (records[name] for name in NAMES[:4])
-    later = records.get(NAMES[4])
+    later, moved = (records.get(name) for name in NAMES[4:])
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
@@ -85,6 +89,11 @@ def drawings(records: Records) -> dict[str, Drawing]:
         *(
             [("after-start", _later_panels(later), "the depth law as training goes on", 2, 400, 280, "own")]
             if later is not None
+            else []
+        ),
+        *(
+            [("transfer", _moved_panels(moved), "held-out loss with each way of advise", 3, 310, 280, "own")]
+            if moved is not None
             else []
         ),
     )
@@ -360,6 +369,52 @@ def _left_curve(course: after_start.Course, num_layers: int, at: int) -> Curve:
         if step
     ]
     return Curve.of_scheme(course.scheme, "", line=line, width=1.0 if course.rate == AFTER_RATE else 2.0)
+
+
+_BY_REMEDY = {
+    transfer.NOTHING: "--c2",
+    "learning-rate": "--muted",
+    transfer.ADVISED: "--c1",
+    "depth-mup": "--c3",
+    "completep": "--c7",
+    "su-adam": "--c4",
+}
+
+
+def _moved_panels(record: Record) -> list[Panel]:
+    """A panel for each model of enough seeds."""
+    several = transfer.transfers(record.book, record.scale)
+    guess = max((result.guess for result in record.book.values()), default=0.0)
+    panels = []
+    for name, one in several.items():
+        curves = [*_moved_curves(one)]
+        panels.append(
+            Panel(
+                title=name.removeprefix(OF_RECIPE),
+                x="learning rate",
+                y="held-out loss, nats",
+                curves=curves,
+                x_kind="rates",
+                y_kind="linear",
+                y_range=(min(y for curve in curves for y in curve.ys) - 0.05, guess + 0.1),
+            )
+        )
+    return panels
+
+
+def _moved_curves(one: transfer.Transfer) -> Iterator[Curve]:
+    tuned, *_, deepest = sorted(one.losses)
+    few = one.losses[tuned][transfer.NOTHING]
+    line = [(rate, fmean(losses)) for rate, losses in few.items()]
+    yield Curve(label=f"{tuned} layers", line=line, colour="--ink", line_style="dashed")
+    rate = geometric_mean(one.tuned)
+    for remedy, by_rate in one.losses[deepest].items():
+        yield Curve(
+            label=f"{deepest}, {remedy}",
+            line=[(rate, fmean(losses)) for rate, losses in by_rate.items()],
+            points=[(rate, fmean(one.at_tuned(remedy, deepest)), None, None)],
+            colour=_BY_REMEDY[remedy],
+        )
 
 
 _BY_DEPTH: dict[int, str] = dict(zip(BEST_LAYERS, ("--c6", "--c1", "--c4", "--c2"), strict=True))

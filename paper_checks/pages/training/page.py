@@ -7,6 +7,7 @@ A record that is not there, or lacks arms or seeds, makes a page that says so.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
+from depthlaw.advice.records import GAINS
 from depthlaw.network.trials import SHAPES, Trial
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments import NAMES
@@ -28,6 +30,7 @@ from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, plain,
 from depthlaw.paper_checks.pages.drawing import save
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.pages.training import after_start as after_start_page
+from depthlaw.paper_checks.pages.training import transfer as transfer_page
 from depthlaw.paper_checks.pages.training.best_rates import best_in_short, best_rates
 from depthlaw.paper_checks.pages.training.figures import drawings
 from depthlaw.paper_checks.pages.training.large_models import large_models
@@ -49,7 +52,6 @@ from depthlaw.paper_checks.pages.training.runs import (
     mean_update,
     trial_of,
 )
-from depthlaw.paper_checks.pages.training.transfer import transfer
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.training.arms import ANSWERS, half_learnt, in_octaves
 from depthlaw.paper_checks.routes.training.questions import SMALLER, questions
@@ -88,7 +90,7 @@ def page(records: Records) -> str:
         thousand_layers(deep, images("training-thousand", "training-updates")),
         best_rates(best, records[BEST_WIDE], opening(best), images("training-best-losses", "training-best-rates")),
         after_start_page.after_start(later, opening(later), images("training-after-start")),
-        transfer(moved, opening(moved)),
+        transfer_page.transfer(moved, opening(moved), images("training-transfer")),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -138,7 +140,7 @@ def _head_row(name: str, record: Record) -> dict[str, Any]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best, later, _ = (records[name] for name in NAMES)
+    rates, warm, deep, best, later, moved = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     said = answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
@@ -152,6 +154,7 @@ def summary(records: Records) -> str:
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
         later=after_start_page.in_short(later),
+        moved=transfer_page.in_short(moved),
     )
 
 
@@ -317,8 +320,14 @@ def _of_runs(runs: Runs) -> dict[str, Any]:
     }
 
 
+def gains_text(records: Records) -> str:
+    """What ``advice.records.GAINS`` holds, a row in a line."""
+    return "[\n" + ",\n".join(map(json.dumps, transfer_page.gains(records[NAMES[-1]]))) + "\n]\n"
+
+
 def write(records: Records) -> None:
     for name, drawing in drawings(records).items():
         if not drawing.is_empty:
             save(drawing, FIGURES / f"{name}.svg")
     write_atomically(PAGE, page(records))
+    write_atomically(GAINS, gains_text(records))

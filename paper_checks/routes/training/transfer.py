@@ -25,7 +25,7 @@ from depthlaw.paper_checks.experiments.transfer import (
     depths,
     of_depth,
 )
-from depthlaw.sims.stats import Estimate, estimate
+from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.train import TrainResult
 
 NAME = "transfer"
@@ -94,6 +94,21 @@ class Transfer:
         """What a remedy takes off the loss at the tuned rate."""
         return _difference(self.at_tuned(NOTHING, num_layers), self.at_tuned(remedy, num_layers))
 
+    def verdict(self, remedy: str, num_layers: int) -> int:
+        """Whether a remedy was shown to gain (1) or to cost (-1) at least NONE nats; 0 where neither was."""
+        gain = self.gain(remedy, num_layers)
+        assert gain.low is not None and gain.high is not None
+        return 0 if abs(gain.mean) < NONE else (gain.low > 0) - (gain.high < 0)
+
+    def beaten_by(self, remedy: str, num_layers: int) -> list[str]:
+        """The remedies whose loss at the tuned rate is smaller by at least NONE nats, by intervals that hold for all
+        pairs together (Bonferroni). Not a question of the plan: ``advise`` orders by it."""
+        others = [other for other in self.losses[num_layers] if other not in (remedy, NOTHING)]
+        level = 1 - (1 - LEVEL) / math.comb(len(others) + 1, 2)
+        own = self.at_tuned(remedy, num_layers)
+        leads = {other: _difference(own, self.at_tuned(other, num_layers), level) for other in others}
+        return [other for other, lead in leads.items() if lead.mean >= NONE and lead.low is not None and lead.low > 0]
+
     def transfer_cost(self, remedy: str, num_layers: int) -> Estimate:
         """What the tuned rate costs, beside the remedy's best."""
         return _difference(self.at_tuned(remedy, num_layers), self.at_best(remedy, num_layers))
@@ -144,5 +159,5 @@ def _mean_without(values: Sequence[float], left_out: int) -> float:
     return fmean(others) if others else math.inf
 
 
-def _difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
-    return estimate([one - other for one, other in zip(first, second, strict=True)])
+def _difference(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> Estimate:
+    return estimate([one - other for one, other in zip(first, second, strict=True)], level)

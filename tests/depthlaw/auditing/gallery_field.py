@@ -263,7 +263,13 @@ def _conditioned(name: str, sublayer: type[Conditioned], *edits: Callable[[nn.Mo
     return Twin(name=name, shape=shape, edits=edits, scheme="pre-ln", inputs=of_diffusion)
 
 
+def of_dit(matrix: Matrix) -> float:
+    """Queries, keys and values are one matrix there, and Xavier's of it."""
+    return (2 * 32) ** -0.5 if matrix.role in ("q", "k", "v") else xavier(matrix)
+
+
 dit = _conditioned("dit", Conditioned)
+dit_by_name = replace(_conditioned("dit, by its name", Conditioned, zero_gates), scheme=None, recipe="dit", law=of_dit)
 dit_zero = _conditioned("dit, zero gates", Conditioned, zero_gates)
 _MODULATED = (
     _conditioned("shifted", Shifted),
@@ -286,6 +292,23 @@ _CONDITIONS = (
         *OUTPUTS,
         law=lambda m: xavier(m) * ((2 * m.place.num_layers) ** -0.5 if m.role in OUTPUTS else 1),
     ),
+    replace(
+        dit_by_name.faulty(
+            "dit-with-live-gates",
+            "The modulation of a DiT is not set to zero behind the initialisation of all linear layers.",
+            "branch-weight",
+        ),
+        build=replace(dit_by_name, edits=()).build,
+    ),
+    dit_by_name.faulty(
+        "dit-q-by-itself",
+        "Queries, keys and values of a DiT are initialised each by itself, sqrt(2) times its Xavier's.",
+        "init-constant",
+        "q",
+        "k",
+        "v",
+        law=xavier,
+    ),
     dit_zero.faulty(
         "dit-zero-twice",
         "Both the gates and the output matrices of a DiT start at zero.",
@@ -294,6 +317,50 @@ _CONDITIONS = (
     ),
 )
 
+
+# ---------------------------------------------------------------- values of the first half beside those of the second
+
+
+class UNet(LanguageModel):
+    """Each layer of the second half is given what its counterpart in the first half answered, beside the stream."""
+
+    def __init__(self, shape: Shape, num_layers: int) -> None:
+        super().__init__(shape, num_layers)
+        self.joins = nn.ModuleList(nn.Linear(2 * shape.d_model, shape.d_model) for _ in range(num_layers // 2))
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        stack, kept = self.stack, []
+        x = stack.embedding(input_ids)
+        half = len(stack.blocks) - len(self.joins)
+        for block in stack.blocks[:half]:
+            x = block(x)
+            kept.append(x)
+        for block, join in zip(stack.blocks[half:], self.joins, strict=True):
+            x = block(join(torch.cat([x, kept.pop()], -1)))
+        return self.lm_head(stack.final_norm(x))
+
+
+def as_torch_starts_them(model: Any) -> None:
+    for join in model.joins:
+        join.reset_parameters()
+
+
+u_net = Twin(
+    name="u-net",
+    shape=replace(GPT_2, model=UNet, has_positions=False),
+    law=gpt_2,
+    edits=(as_torch_starts_them,),
+    scheme="gpt2",
+)
+_JOINED = (
+    u_net.faulty(
+        "u-net-without-a-norm",
+        "The FFNs of the second half of a U-Net have no norm.",
+        "norms",
+        "pre",
+        norms=lambda at: PRE(at) if at.kind != "ffn" or at.layer <= at.num_layers / 2 else set(),
+    ),
+)
 
 # ---------------------------------------------------------------- widths that differ from layer to layer
 
@@ -449,7 +516,7 @@ _WITHOUT_A_NAME = (
 
 # ---------------------------------------------------------------- all of it
 
-PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS, *_WIDTHS, *_FRONT, *_WITHOUT_A_NAME)
+PLANTED: tuple[Planted, ...] = (*_FUNCTIONS, *_SUMS, *_CONDITIONS, *_JOINED, *_WIDTHS, *_FRONT, *_WITHOUT_A_NAME)
 TWINS: dict[str, Twin] = {
     twin.name: twin for twin in (*(planted.twin for planted in PLANTED), *_MODULATED, *_FRONTS, *_UNNAMED)
 }

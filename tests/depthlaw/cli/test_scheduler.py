@@ -147,7 +147,7 @@ def in_folder(folder: Path, width: int) -> None:
     (folder / "own_model.py").write_text(MODEL.replace("WIDTH", str(width)), encoding="utf-8")
 
 
-_ASKED = ("--layers", "1,2", "--seeds", "3", "--input", "own_model:give")
+_ASKED = ("--layers", "1,2", "--seeds", "3", "--input", "own_model:give", "--by-layer")
 
 
 def audited(*arguments: str) -> dict[str, Any]:

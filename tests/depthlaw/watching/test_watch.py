@@ -206,11 +206,14 @@ def test_half_precision_is_looked_at_in_single():
     assert watch.last.first_order == pytest.approx(watch.last.whole, rel=0.3)
 
 
-def test_a_compiled_model_is_watched_as_it_is_written():
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # Torch's, of itself.
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_compiled_model_is_watched_as_it_is_written(backend):
+    """inductor wants a compiler of C++."""
     model, twin = two(dropout=0.0)
-    run = torch.compile(model, backend="eager")
+    run = torch.compile(model, backend=backend)
     watch = train(model, optimizers(model), 2, watched=True, every=1, run=run)
-    train(twin, optimizers(twin), 2, run=torch.compile(twin, backend="eager"))
+    train(twin, optimizers(twin), 2, run=torch.compile(twin, backend=backend))
     assert all(torch.equal(*pair) for pair in zip(weights(model).values(), weights(twin).values(), strict=True))
     assert {*watch.last.roles} >= MATRICES
     assert watch.last.method == FORWARD

@@ -1,0 +1,226 @@
+"""What each sublayer of a module does: to its stream on the way forward, and what reaches that on the way back.
+
+Measured of a module that was looked at, by the graph of that look, beside what the kernel rung predicts of each x_l
+(``theory.kernel.predict.Stream``, whose names it has). The gradient is that of what ``auditing.updates`` reads of the
+output; a head of our own has length 1 here, so that its draw is no scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge
+
+from depthlaw.auditing.faults import times
+from depthlaw.auditing.reading.look import Built, Sublayer, look, mean_square
+from depthlaw.auditing.reading.sublayer import added
+from depthlaw.auditing.updates import is_half, read_out
+from depthlaw.network.predicted_rows import of_stream, percent
+from depthlaw.sims.stats import estimate, num_diverged
+from depthlaw.theory.kernel.predict import KernelUpdate
+
+QUANTITIES = ("second_moment", "branch_share", "cosine_with_previous", "gradient_square")
+_BEHIND = ("branch_share", "cosine_with_previous")
+"""What is said of x_l, the stream behind a sublayer; the rest is of the stream before it."""
+_RUNS_AWAY = 10.0
+"""By which factor numbers multiply from layer to layer where they grow by it while the number of sublayers doubles: a
+sum of branches grows by 2, by 4 where all push in one direction, and by 9 from 1 1/2 layers to 3."""
+_NOTHING = 0.01
+"""Of a sublayer: were all like it, the branches would together be less than this share of the stream."""
+_MOST_NAMES = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtSublayer:
+    """One sublayer. name: the user's own, as ``labels`` has it. measured: by quantity, a value for each seed.
+    predicted: by quantity, where there is a prediction."""
+
+    side: str
+    index: int
+    layer: int
+    kind: str
+    name: str
+    measured: Mapping[str, Sequence[float]]
+    predicted: Mapping[str, float | None]
+
+    def mean(self, quantity: str) -> float:
+        """NaN where a seed's value is not finite."""
+        values = self.measured[quantity]
+        return math.nan if not values or num_diverged(values) else estimate(values).mean
+
+    def document(self) -> dict[str, Any]:
+        row: dict[str, Any] = {key: getattr(self, key) for key in ("side", "index", "layer", "kind", "name")}
+        for quantity in QUANTITIES:
+            values = self.measured[quantity]
+            is_known = bool(values) and not num_diverged(values)
+            found = estimate(values) if is_known else None
+            row[quantity] = {key: found and getattr(found, key) for key in ("mean", "low", "high")}
+            row[quantity] = {"measured": row[quantity].pop("mean"), **row[quantity]}
+            row[quantity]["predicted"] = self.predicted.get(quantity)
+        return row
+
+
+# ---------------------------------------------------------------- measured
+
+
+def measured(built: Built, *, is_of_others: bool = False) -> list[dict[str, float]]:
+    """By quantity, of each sublayer of all sides; what is not to be seen is NaN. is_of_others: whether what was read is
+    of other draws (``Built.of_other_draws``), so that the module is looked at. One of half precision becomes one of
+    single precision, as the update makes it."""
+    if is_of_others or is_half(built.module):
+        module = built.module.float() if is_half(built.module) else built.module
+        built = look(module, built.inputs.in_floats())
+    flow, subs = built.flow, built.sublayers
+    last = flow.output.flatten(0, -2)[-1]
+    vector = read_out(built, last)
+    try:
+        gradients = torch.autograd.grad(
+            last @ (vector / vector.norm()),
+            [GradientEdge(sub.start, 0) for sub in subs],
+            retain_graph=True,
+            allow_unused=True,
+        )
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the backward pass of {type(built.module).__name__} fails: {reason}") from error
+    rows = []
+    for sub, gradient in zip(subs, gradients, strict=True):
+        start, end = flow.value((sub.start, 0)), flow.value((sub.end, 0))
+        row = dict.fromkeys(QUANTITIES, math.nan)
+        row["second_moment"] = mean_square(start) / sub.start_scale**2
+        if gradient is not None:
+            row["gradient_square"] = gradient.double().square().sum().item() * sub.start_scale**2
+        if start is not None and end is not None and start.shape == end.shape:
+            does = added(start, end, sub.summed_weight)
+            row |= {"branch_share": does.share, "cosine_with_previous": does.cosine}
+        rows.append(row)
+    return rows
+
+
+# ---------------------------------------------------------------- beside what is predicted
+
+
+def rows_of(
+    built: Built, seeds: Sequence[Sequence[Mapping[str, float]]], answer: KernelUpdate | None
+) -> list[AtSublayer]:
+    """A row for each sublayer. answer: what the kernel rung says of the module; None where it says nothing."""
+    streams = {} if answer is None else dict(zip(built.sides, answer.streams.values(), strict=False))
+    names = labels(built.sublayers)
+    reaches = any(row["gradient_square"] for own in seeds for row in own)
+    rows = []
+    for place, sub in enumerate(built.sublayers):
+        of_side = [of_stream(stream) for stream in streams.get(sub.side, ())]
+        told = {}
+        for quantity in QUANTITIES if sub.index < len(of_side) else ():
+            told[quantity] = of_side[sub.index if quantity in _BEHIND else sub.index - 1][quantity]
+        if not reaches:  # a head that starts at 0, of which the prediction is as if it did not
+            told.pop("gradient_square", None)
+        rows.append(
+            AtSublayer(
+                side=sub.side,
+                index=sub.index,
+                layer=sub.layer,
+                kind=sub.kind,
+                name=names[place],
+                measured={quantity: [own[place][quantity] for own in seeds] for quantity in QUANTITIES},
+                predicted=told,
+            )
+        )
+    return rows
+
+
+def labels(subs: Sequence[Sublayer]) -> list[str]:
+    """Each by its part of the module. With its kind, where a part has others in it that are sublayers, too; with its
+    number, where one part is several."""
+    called = [sub.called for sub in subs]
+    many = {name for name in called if called.count(name) > 1 or any(own.startswith(f"{name}.") for own in called)}
+    names = [f"{name} ({sub.kind})" if name in many else name for name, sub in zip(called, subs, strict=True)]
+    again = {name for name in names if names.count(name) > 1}
+    return [f"{name}, sublayer {sub.index}" if name in again else name for name, sub in zip(names, subs, strict=True)]
+
+
+# ---------------------------------------------------------------- in words
+
+
+def says(rows: Sequence[AtSublayer]) -> list[str]:
+    """Where the stream or the gradient explodes or vanishes over depth, and which sublayers do nothing; nothing where
+    that is not so."""
+    sides = {row.side: [own for own in rows if own.side == row.side] for row in rows}
+    lines: list[str] = []
+    for side, own in sides.items():
+        of = f" of the {side}" if len(sides) > 1 else ""
+        lines += [*_of_stream(own, of), *_of_gradient(own, of), *_of_nothing(own, of)]
+    return lines
+
+
+def _of_stream(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
+    values = [row.mean("second_moment") for row in rows]
+    beyond = next((place for place, value in enumerate(values) if not math.isfinite(value)), None)
+    if beyond:
+        yield f"The stream{of} explodes: behind {rows[beyond - 1].name} its numbers are beyond the floats."
+    elif (found := _runs_away(rows, values)) is not None:
+        first, last = found
+        verb = "explodes" if values[last] > values[first] else "vanishes"
+        yield (
+            f"The stream{of} {verb} over depth: its second moment goes from {values[first]:.3g} before "
+            f"{rows[first].name} to {values[last]:.3g} before {rows[last].name}{_most(rows, values, first, last)}."
+        )
+
+
+def _of_gradient(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
+    values = [row.mean("gradient_square") for row in rows]
+    if not all(map(math.isfinite, values)) or (found := _runs_away(rows, values)) is None:
+        return
+    first, last = found
+    verb = "explodes" if values[first] > values[last] else "vanishes"
+    yield (
+        f"The gradient{of} {verb} on its way back: its square goes from {values[last]:.3g} before {rows[last].name} to "
+        f"{values[first]:.3g} before {rows[first].name}{_most(rows, values, first, last)}."
+    )
+
+
+def _runs_away(rows: Sequence[AtSublayer], values: Sequence[float]) -> tuple[int, int] | None:
+    """Between which places numbers multiply from layer to layer. The first layer is passed over: beside a small
+    embedding it makes the stream what it is."""
+    size = sum(row.layer == rows[0].layer for row in rows)
+    pairs = [(place, 2 * place) for place in range(size, (len(rows) + 1) // 2)]
+    for rises in (True, False):
+        found = [
+            (low, high)
+            for low, high in pairs
+            if (values[high] > _RUNS_AWAY * values[low] if rises else values[low] > _RUNS_AWAY * values[high])
+        ]
+        if found:
+            return found[0][0], found[-1][1]
+    return None
+
+
+def _most(rows: Sequence[AtSublayer], values: Sequence[float], first: int, last: int) -> str:
+    """The one sublayer that does most of it, if there is one."""
+    if not all(values[first : last + 1]):
+        return ""
+    steps = [math.log(after / before) for before, after in pairwise(values[first : last + 1])]
+    most = max(steps, key=abs)
+    if 2 * most / sum(steps) <= 1 or len(steps) < 3:
+        return ""
+    return f", most of it at {rows[first + steps.index(most)].name} ({times(math.exp(abs(most)))})"
+
+
+def _of_nothing(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
+    idle = [row for row in rows if row.mean("branch_share") * len(rows) < _NOTHING]
+    if not idle:
+        return
+    most = max(row.mean("branch_share") for row in idle)
+    part = percent(most).replace("< ", "less than ") if most < 0.001 else f"at most {percent(most)}"
+    if len(idle) == len(rows):
+        yield f"No sublayer{of} does anything at the start: each adds {part} of the stream."
+        return
+    names = ", ".join(row.name for row in idle[:_MOST_NAMES])
+    more = f" and {len(idle) - _MOST_NAMES} more" if len(idle) > _MOST_NAMES else ""
+    does = "does nothing at the start: it adds" if len(idle) == 1 else "do nothing at the start: they add"
+    yield f"{names}{more} {does} {part} of the stream{of}."

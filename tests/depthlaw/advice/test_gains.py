@@ -1,0 +1,82 @@
+"""What training has shown of a way of ``advise``: whose runs are taken, what is said of them, and what it does to the
+order."""
+
+import json
+from typing import Any
+
+import pytest
+
+from depthlaw.advice import records
+from depthlaw.advice.advice import Advice, advise
+from depthlaw.advice.records import gain_of
+from depthlaw.advice.text import known_of
+from depthlaw.network.network import Network
+from depthlaw.recipes.catalogue import recipe
+from depthlaw.theory.schemes import scheme
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest", "is_same"),
+    [
+        ("gpt2", "gpt2", True),
+        ("llama-2", "llama-2", True),
+        ("llama-3", "llama-2", False),
+        ("gpt-neox", "gpt2", False),
+        ("bert", "post-ln", False),
+    ],
+)
+def test_runs_of_the_model_itself_or_of_the_nearest_one(name: str, nearest: str, is_same: bool) -> None:
+    """Norms in the same place before all; then the same kind of FFN."""
+    config = Network.of_recipe(recipe(name), 8, 64).config("adamw")
+    gain = gain_of("depth-mup", name, config, "adamw")
+    assert gain is not None and (gain["model"], gain["is_same_model"]) == (nearest, is_same)
+    assert gain["low"] < gain["mean"] < gain["high"]
+
+
+def test_no_runs_of_another_optimizer_another_way_or_two_sides() -> None:
+    config = Network.of_recipe(recipe("gpt2"), 8, 64).config("adamw")
+    assert gain_of("learning-rates", "gpt2", config, "adam") is not None
+    assert gain_of("learning-rates", "gpt2", config, "sgd") is None
+    assert gain_of("rezero", "gpt2", config, "adamw") is None
+    both = Network(scheme=scheme("pre-ln"), num_layers=(2, 2), arch="encoder-decoder", d_model=64, has_wide_heads=True)
+    assert gain_of("depth-mup", "pre-ln", both.config("adamw"), "adamw") is None
+
+
+def advice() -> Advice:
+    return advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=64, num_tokens=2)
+
+
+@pytest.mark.parametrize(("verdict", "words"), [(1, "bears it out"), (0, "does not tell"), (-1, "speaks against it")])
+def test_what_was_seen_of_a_way_is_said_and_written(verdict: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = dict(rows(verdict=verdict)[0])
+    monkeypatch.setattr(records, "_gains", lambda: [row])
+    asked = advice()
+    assert f"{words}: in gpt2, 32 wide" in known_of(asked.named("depth-mup"))
+    document = {remedy["name"]: remedy for remedy in json.loads(json.dumps(asked.document()))["remedies"]}
+    assert document["depth-mup"]["training_gain"] == row | {"is_same_model": True}
+    assert document["learning-rates"]["training_gain"] is None
+
+
+def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
+    """Of gpt2 as ``GAINS`` has them. beaten_by: by remedy, with _ for -."""
+    shared = {"model": "gpt2", "from_layers": 4, "layers": 32, "d_model": 32, "num_steps": 120, "num_seeds": 5}
+    shared |= {"is_post_norm": False, "is_gated": False, "mean": 0.1, "low": 0.05, "high": 0.15, "verdict": verdict}
+    several = beaten_by or {"depth_mup": []}
+    return [shared | {"remedy": name.replace("_", "-"), "beaten_by": own} for name, own in several.items()]
+
+
+def test_ways_that_were_compared_change_places_by_what_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def order(gains: list[dict[str, Any]]) -> list[str]:
+        monkeypatch.setattr(records, "_gains", lambda: gains)
+        return [remedy.name for remedy in advice().remedies]
+
+    plain = order([])
+    assert plain[:2] == ["learning-rates", "depth-mup"] and plain.index("learning-rate") > 2
+    assert order(rows(learning_rates=[], depth_mup=[], learning_rate=[])) == plain
+    moved = order(rows(learning_rates=["depth-mup"], depth_mup=[], learning_rate=["depth-mup", "learning-rates"]))
+    assert moved == ["depth-mup", "learning-rates", *plain[2:]]
+    last = order(rows(learning_rates=["learning-rate"], learning_rate=[]))
+    assert last[0] == "learning-rate" and last[plain.index("learning-rate")] == "learning-rates"
+    assert [name for name in last if not name.startswith("learning")] == [
+        name for name in plain if not name.startswith("learning")
+    ]
