@@ -161,15 +161,6 @@ WRONG = {
         ["No sublayer does anything at the start: each adds 0 % of the stream."],
     ),
     "a head at 0": (transformer(replace(GPT, is_tied=False), gpt_2, silent("lm_head.weight")), []),
-    "no norms": (
-        without_norms,
-        [
-            "The stream explodes over depth: its second moment goes from .* before stack.blocks.1.attention.branch to "
-            ".* before stack.blocks.7.attention.branch.",
-            "The gradient explodes on its way back: its square goes from .* before stack.blocks.7.attention.branch to "
-            ".* before stack.blocks.1.attention.branch.",
-        ],
-    ),
     "one loud branch": (
         transformer(GPT, gpt_2, loud),
         [
