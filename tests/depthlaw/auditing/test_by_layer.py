@@ -83,9 +83,6 @@ def test_each_sublayer_does_what_is_predicted(name: str) -> None:
     assert answer.document()["by_layer"]["says"] == []
 
 
-without_norms = transformer(replace(GPT, norms=everywhere(), is_tied=False), he)
-
-
 def test_each_number_is_that_of_the_stream_before_its_sublayer() -> None:
     """By hooks: what each sublayer of a GPT is given and answers, and the gradient of the first logit at the last token
     with respect to that."""
