@@ -83,9 +83,6 @@ def test_each_sublayer_does_what_is_predicted(name: str) -> None:
     assert answer.document()["by_layer"]["says"] == []
 
 
-without_norms = transformer(replace(GPT, norms=everywhere(), is_tied=False), he)
-
-
 def test_each_number_is_that_of_the_stream_before_its_sublayer() -> None:
     """By hooks: what each sublayer of a GPT is given and answers, and the gradient of the first logit at the last token
     with respect to that."""
@@ -161,15 +158,6 @@ WRONG = {
         ["No sublayer does anything at the start: each adds 0 % of the stream."],
     ),
     "a head at 0": (transformer(replace(GPT, is_tied=False), gpt_2, silent("lm_head.weight")), []),
-    "no norms": (
-        without_norms,
-        [
-            "The stream explodes over depth: its second moment goes from .* before stack.blocks.1.attention.branch to "
-            ".* before stack.blocks.7.attention.branch.",
-            "The gradient explodes on its way back: its square goes from .* before stack.blocks.7.attention.branch to "
-            ".* before stack.blocks.1.attention.branch.",
-        ],
-    ),
     "one loud branch": (
         transformer(GPT, gpt_2, loud),
         [

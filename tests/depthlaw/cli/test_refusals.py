@@ -34,7 +34,7 @@ REFUSED = {
     "explain zebra": "nothing here speaks of 'zebra'",
     f"predict {STACK} --sublayers 4 --activation swiglu": "swiglu, a gated FFN, needs --attention",
     f"predict {STACK} --attention --layers 2 --init-std 0": "--init-std",
-    f"measure {STACK} {KEPT} --activation rleu": "leaky_relu, swiglu, geglu",
+    f"measure {STACK} {KEPT} --activation rleu": "leaky_relu, relu2, swiglu, geglu",
     f"measure {STACK} {KEPT} --device cuda": "torch sees no GPU here",
     "rule --norm post-ln --optimizer sgd --arch encoder --layers 4": "did you mean post?",
     "rule --norm peri --optimizer adam --arch encoder --layers 4": "--norm is one of post, pre, sub, not 'peri'",
