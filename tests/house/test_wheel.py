@@ -56,7 +56,13 @@ def test_no_answer_rests_on_a_record_that_the_wheel_lacks(wheel: Path) -> None:
     records = {path.relative_to(RECORDS) for path in RECORDS.glob("**/*.jsonl") if path.parts[-2] != "local"}
     there = wheel / "depthlaw" / "sims" / "records"
     lacks = {path for path in records if not (there / path).exists()}
-    assert {path.stem for path in lacks} == {"after-start", "clients", "transfer", "transformers", "transformer-variants"}
+    assert {path.stem for path in lacks} == {
+        "after-start",
+        "clients",
+        "transfer",
+        "transformers",
+        "transformer-variants",
+    }
     for path in (path for room in ("depthlaw", "paper_checks") for path in (ROOT / room).rglob("*.py")):
         if path.relative_to(ROOT).parts[1] not in ("experiments", "pages"):
             text = path.read_text(encoding="utf-8")
