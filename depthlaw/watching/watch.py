@@ -58,9 +58,9 @@ def watch(
 ) -> Watch:
     """Watch a training run: what a step changes in the logits and the last hidden state of a fixed batch, by role.
 
-    Call ``watch.step()`` behind each ``optimizer.step()``, or take each step in ``with watch:``. It looks at the steps 0, 1,
-    2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
-    first step in any case. The run ends in the same bits as without it.
+    Call ``watch.step()`` behind each ``optimizer.step()``, or take each step in ``with watch:``. It looks at the steps
+    0, 1, 2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at
+    the first step in any case. The run ends in the same bits as without it.
 
     model: the module that is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
     Over several processes all call this, and the first one looks; of FSDP2 it then holds the whole model, which all
