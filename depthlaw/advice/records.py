@@ -16,8 +16,8 @@ GAINS = RESULTS / "gains.json"
 _FAMILIES = ("adam", "adamw")
 """A first step of the two is one: a run under either is a record of both."""
 _OTHERS = ("after-start", "transfer")
-"""Records that do not say which schemes train: the first is of a few steps, the second of ways to go deeper. They are
-not in the wheel."""
+"""How the names of records begin that do not say which schemes train: the first is of a few steps, the second of ways
+to go deeper. They are not in the wheel."""
 
 
 def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any] | None:
@@ -77,7 +77,7 @@ def gain_of(remedy: str, model: str, config: ModelConfig, optimizer: str) -> dic
 
 @cache
 def _gains() -> list[dict[str, Any]]:
-    return json.loads(GAINS.read_text(encoding="utf-8")) if GAINS.exists() else []
+    return json.loads(GAINS.read_text(encoding="utf-8"))
 
 
 @cache
@@ -87,7 +87,7 @@ def training_runs(records: Path) -> tuple[dict[str, Any], ...]:
     rows = (
         json.loads(line)
         for path in sorted(records.glob("*.jsonl"))
-        if path.stem not in _OTHERS
+        if not path.stem.startswith(_OTHERS)
         for line in path.read_text(encoding="utf-8").splitlines()
     )
     return tuple(

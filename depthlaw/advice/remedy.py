@@ -107,12 +107,15 @@ class Remedy:
 
 
 def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
-    """The best one first: by ``rank``; then those that training has compared change places among one another, so that
-    what was shown to be beaten by more of the others stands behind."""
+    """The best one first: by ``rank``, but that among those which training has compared none stands before one that was
+    shown to beat it. The others keep their places."""
     order = sorted(remedies, key=lambda remedy: remedy.rank)
-    trained = [remedy for remedy in order if remedy.gain is not None]
-    by_training = iter(sorted(trained, key=lambda remedy: len(remedy.beaten_by)))
-    return [remedy if remedy.gain is None else next(by_training) for remedy in order]
+    left, by_training = [remedy for remedy in order if remedy.gain is not None], []
+    while left:  # the one of the least mean loss is beaten by none
+        names = {remedy.name for remedy in left}
+        by_training.append(left.pop(next(at for at, one in enumerate(left) if names.isdisjoint(one.beaten_by))))
+    trained = iter(by_training)
+    return [remedy if remedy.gain is None else next(trained) for remedy in order]
 
 
 # ---------------------------------------------------------------- one network's first step

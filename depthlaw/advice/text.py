@@ -191,7 +191,7 @@ def _gain(gain: Mapping[str, Any]) -> str:
     return (
         f"in {like}, {gain['d_model']} wide, tuned at {gain['from_layers']} layers and taken to {gain['layers']}, it "
         f"changed the held-out loss by {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %)"
-        + (f", to more than {' and '.join(gain['beaten_by'])}" if gain["beaten_by"] else "")
+        + (f", and {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else "")
     )
 
 

@@ -33,6 +33,7 @@ from depthlaw.auditing.beyond import (
     in_words,
     learning_rates,
     left_out,
+    lost_gradients,
     missed_by,
     outside,
     with_effect,
@@ -172,6 +173,7 @@ def audit(
     lost = list(lost_on_meta(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
     remarks = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
+    remarks += lost_gradients(depths, len(seeds)) if measures else []
     has_law = not any(fault.kind in (*NO_LAW, *NOT_INDEPENDENT) for fault in findings.faults)
     rows: list[Mapping[str, float]] = []
     missed: Mapping[str, tuple[float, float]] = {}

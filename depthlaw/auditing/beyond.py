@@ -128,6 +128,16 @@ def in_words(error: Exception) -> str:
     return "numbers overflow on the way" if is_numerical else str(error)
 
 
+def lost_gradients(depths: Sequence[Depth], num_models: int) -> list[str]:
+    """A line for each depth at which the output is finite, and the gradients of some models are not."""
+    return [
+        f"at {depth.asked} layers {num_models - len(depth.updates)} of {num_models} models have gradients that are no "
+        "finite numbers; their update is left out"
+        for depth in depths
+        if len(depth.updates) < num_models and depth.built.flow.output.isfinite().all()
+    ]
+
+
 def explodes(depths: Sequence[Depth], numbers: Sequence[int]) -> Iterator[str]:
     """A line for each stream that leaves the floats of single precision on the way to one of so many layers.
 

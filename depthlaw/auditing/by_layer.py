@@ -69,9 +69,9 @@ class AtSublayer:
 
 
 def measured(built: Built, *, is_of_others: bool = False) -> list[dict[str, float]]:
-    """By quantity, of each sublayer of all sides; what is not to be seen is NaN. is_of_others: whether what was read is
-    of other draws (``Built.of_other_draws``), so that the module is looked at. One of half precision becomes one of
-    single precision, as the update makes it."""
+    """By quantity, of each sublayer of all sides. What is not to be seen is NaN, and a gradient that is no finite
+    number is infinite. is_of_others: whether what was read is of other draws (``Built.of_other_draws``), so that the
+    module is looked at. One of half precision becomes one of single precision, as the update makes it."""
     if is_of_others or is_half(built.module):
         module = built.module.float() if is_half(built.module) else built.module
         built = look(module, built.inputs.in_floats())
@@ -94,7 +94,8 @@ def measured(built: Built, *, is_of_others: bool = False) -> list[dict[str, floa
         row = dict.fromkeys(QUANTITIES, math.nan)
         row["second_moment"] = mean_square(start) / sub.start_scale**2
         if gradient is not None:
-            row["gradient_square"] = gradient.double().square().sum().item() * sub.start_scale**2
+            square = gradient.double().square().sum().item() * sub.start_scale**2
+            row["gradient_square"] = square if math.isfinite(square) else math.inf
         if start is not None and end is not None and start.shape == end.shape:
             does = added(start, end, sub.summed_weight)
             row |= {"branch_share": does.share, "cosine_with_previous": does.cosine}
@@ -173,6 +174,9 @@ def _of_stream(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
 
 
 def _of_gradient(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
+    if lost := [row.name for row in rows if math.inf in row.measured["gradient_square"]]:
+        yield f"The gradient{of} is lost on its way back: before {lost[-1]} it is no finite number."
+        return
     values = [row.mean("gradient_square") for row in rows]
     if not all(map(math.isfinite, values)) or (found := _runs_away(rows, values)) is None:
         return

@@ -39,7 +39,7 @@ _UNEVEN = 2.0
 
 def measured(built: Built, optimizer: str) -> dict[str, float]:
     """The update by role of one module, "update" of all matrices of branches; and "encoder/update" by side of two.
-    Empty where the module's output is not finite."""
+    Empty where the module's output, or a gradient, is not finite."""
     module = built.module.float() if is_half(built.module) else built.module
     value = _logit(module, built)
     if value is None:
@@ -75,7 +75,7 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
         is_apart = role == "other" or (role == "bias" and not is_of_branch)  # of a head, say
         if gradient is not None and not is_apart:
             add(role, gradient, trained[name].detach(), [role])
-    return sums
+    return sums if all(map(math.isfinite, sums.values())) else {}
 
 
 def is_half(module: nn.Module) -> bool:

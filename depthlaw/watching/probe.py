@@ -205,22 +205,20 @@ class Probe:
         )
 
     def _weights(self, before: Mapping[str, Tensor]) -> dict[str, tuple[float, float]]:
-        parameters = dict(self.module.named_parameters())
         names = self.roles_here(before)
-        sums = torch.zeros(len(names), 3, dtype=torch.float64)
-        for place, role in enumerate(names):
-            for name, earlier in before.items():
-                if name in parameters and (mask := self._mask(name, role, parameters[name])) is not None:
-                    now, then = (value.detach().double() for value in (parameters[name], earlier))
-                    now, then = now[mask], then[mask]
-                    sums[place] += torch.stack(
-                        [now.square().sum(), (now - then).square().sum(), torch.tensor(float(now.numel())).to(now)]
-                    ).cpu()
-        return {
-            role: (math.sqrt(row[0] / row[2]), math.sqrt(row[1] / row[2]))
-            for role, row in zip(names, sums.tolist(), strict=True)
-            if row[2]
-        }
+        sums = {role: torch.zeros(3, dtype=torch.float64) for role in names}
+        parameters = dict(self.module.named_parameters())
+        for name, earlier in before.items():
+            if name not in parameters:
+                continue
+            now, then = (value.detach().double() for value in (parameters[name], earlier))
+            for role in self.roles.roles_of(name):
+                mask = self._mask(name, role, now)
+                parts = (now, then) if mask is None or not mask.ndim else (now[mask], then[mask])
+                number = torch.tensor(float(parts[0].numel())).to(now)
+                sums[role] += torch.stack([parts[0].square().sum(), (parts[0] - parts[1]).square().sum(), number]).cpu()
+        rows = {role: row.tolist() for role, row in sums.items()}
+        return {role: (math.sqrt(a / n), math.sqrt(b / n)) for role, (a, b, n) in rows.items() if n}
 
     def _stream(self, answer: _Answer) -> Iterator[dict[str, Any]]:
         for part in self.roles.stream:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +61,13 @@ class Roles:
 
     def roles_of(self, name: str) -> list[str]:
         own = self.of.get(name, OTHER)
-        return [own] if not isinstance(own, Tensor) else [self.names[int(number)] for number in own.unique()]
+        return [own] if not isinstance(own, Tensor) else self._of_several[name]
+
+    @cached_property
+    def _of_several(self) -> dict[str, list[str]]:
+        """The roles of each parameter that has several. Entries are many, and a look asks often."""
+        fused = {name: own for name, own in self.of.items() if isinstance(own, Tensor)}
+        return {name: [self.names[int(number)] for number in own.unique()] for name, own in fused.items()}
 
 
 def read(module: nn.Module, inputs: Inputs) -> Roles:

@@ -58,9 +58,9 @@ def watch(
 ) -> Watch:
     """Watch a training run: what a step changes in the logits and the last hidden state of a fixed batch, by role.
 
-    Call ``watch.step()`` behind ``optimizer.step()``, or take the step in ``with watch:``. It looks at the steps 0, 1,
-    2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at the
-    first step in any case. The run ends in the same bits as without it.
+    Call ``watch.step()`` behind each ``optimizer.step()``, or take each step in ``with watch:``. It looks at the steps
+    0, 1, 2, 4, 8 and so on below ``every``, and at each multiple of ``every``, as far as the budget goes; it looks at
+    the first step in any case. The run ends in the same bits as without it.
 
     model: the module that is trained, compiled or wrapped or not; its roles are found as ``depthlaw.audit`` finds them.
     Over several processes all call this, and the first one looks; of FSDP2 it then holds the whole model, which all
@@ -171,6 +171,7 @@ class Watch:
         self._bases: dict[str, float] = {}
         self._beyond: set[str] = set()
         self._decided: tuple[int, bool] | None = None
+        self._stepped: set[Any] = set()
         self._has_told = False
         self._writer: Writer | None = None
         self._reference: Run | None = None
@@ -208,7 +209,7 @@ class Watch:
     def _hook_on(self) -> None:
         for optimizer in map(_bare, self._optimizers):
             if hasattr(optimizer, "register_step_pre_hook"):
-                self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._before_step()))
+                self._hooks.append(optimizer.register_step_pre_hook(lambda own, *_: self._on_step(own)))
 
     def _read(self) -> None:
         """The roles, and the names that they are of; anew where parameters were added."""
@@ -273,6 +274,17 @@ class Watch:
         if kind is None:
             self.step()
 
+    def _on_step(self, optimizer: Any) -> None:
+        """A block round a whole loop would be taken for one step."""
+        if optimizer in self._stepped and not self._has_told and not self.has_ended:
+            self._has_told = True
+            _LOG.warning(
+                "depthlaw: an optimizer took more than one step within one of the watch: `with watch:` stands round "
+                "each optimizer.step(), not round the loop, or watch.step() behind each"
+            )
+        self._stepped.add(optimizer)
+        self._before_step()
+
     def _before_step(self) -> None:
         """Of several processes all gather, or none, whatever has become of the watch of the first."""
         if self._shards is None:
@@ -329,6 +341,7 @@ class Watch:
             self._step(loss, tokens)
         self._number += 1
         self._before, self._gathers = None, False
+        self._stepped.clear()
 
     @_guarded
     def _step(self, loss: Any, tokens: int | None) -> None:

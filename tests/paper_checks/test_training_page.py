@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from depthlaw.advice.records import GAINS
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments.stable_rates import GRID, LAYERS
 from depthlaw.paper_checks.pages.drawing import svg
@@ -51,6 +52,7 @@ def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_page_and_figures_are_in_step() -> None:
     assert training.PAGE.read_text(encoding="utf-8") == training.page(records())
+    assert GAINS.read_text(encoding="utf-8") == training.gains_text(records())
     drawn = {name: svg(one) for name, one in drawings(records()).items() if not one.is_empty}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("training-*.svg")}
     assert drawn.keys() == kept.keys()

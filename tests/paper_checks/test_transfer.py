@@ -55,6 +55,25 @@ def test_gains_and_costs_are_what_was_put_in() -> None:
     assert is_cost(one.transfer_cost("nothing", 32)) is True and is_cost(one.remedy_cost(ADVISED, 32)) is False
 
 
+def test_what_was_shown_of_a_way_and_which_beat_it() -> None:
+    """The advice costs 0.2 beside the others, of which one differs by chance alone, and one by less than counts."""
+
+    def loss(trial: Trial, remedy: str) -> float:
+        if trial.num_layers == transfer.TUNED:
+            return parabola(trial, BEST, 2.0)
+        own = {ADVISED: 0.2, "learning-rate": 0.3 * (-1) ** trial.seed, "depth-mup": 0.01, "nothing": 0.1}
+        return parabola(trial, BEST, 2.0 + own.get(remedy, 0.0))
+
+    one = Transfer.of(MODEL, made(loss))
+    told = {remedy: (one.verdict(remedy, 32), one.beaten_by(remedy, 32)) for remedy in transfer.MODELS[MODEL][1:]}
+    assert told == {
+        ADVISED: (-1, ["depth-mup", "completep"]),
+        "learning-rate": (0, []),
+        "depth-mup": (1, []),
+        "completep": (1, []),
+    }
+
+
 def test_no_seed_is_judged_by_the_rate_that_it_chose() -> None:
     """One seed is lucky at a rate that is bad for the others: they choose for it."""
     lucky = 2 * BEST

@@ -54,16 +54,18 @@ def _rows(one: route.Transfer, num_layers: int) -> Iterator[list[str]]:
 
 
 def gains(record: Record) -> list[dict[str, Any]]:
-    """What each remedy gained at the largest depth, as ``advise`` reads it: a row for each model and remedy."""
+    """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
+    model and remedy."""
     rows = []
     for one in route.transfers(record.book, record.scale).values():
         layers = max(one.losses)
-        arm = record.experiment.arm(arm_name(one.model, layers, route.NOTHING, RATES[one.model][0]))
-        trial = arm.trial
+        trial = record.experiment.arm(arm_name(one.model, layers, route.NOTHING, RATES[one.model][0])).trial
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
         for remedy in of_depth(one.model, layers)[1:]:
             gain = one.gain(remedy, layers)
-            found = {"mean": gain.mean, "low": gain.low, "high": gain.high, "num_seeds": gain.num}
+            ends = {"mean": gain.mean, "low": gain.low, "high": gain.high}
+            found: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
+            found["num_seeds"] = gain.num
             found |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
             rows.append({"model": _name(one), "remedy": remedy, **shape, **kind_of(trial.lower().model), **found})
     return rows

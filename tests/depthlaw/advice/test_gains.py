@@ -75,8 +75,15 @@ def test_ways_that_were_compared_change_places_by_what_was_shown(monkeypatch: py
     assert order(rows(learning_rates=[], depth_mup=[], learning_rate=[])) == plain
     moved = order(rows(learning_rates=["depth-mup"], depth_mup=[], learning_rate=["depth-mup", "learning-rates"]))
     assert moved == ["depth-mup", "learning-rates", *plain[2:]]
-    last = order(rows(learning_rates=["learning-rate"], learning_rate=[]))
-    assert last[0] == "learning-rate" and last[plain.index("learning-rate")] == "learning-rates"
-    assert [name for name in last if not name.startswith("learning")] == [
-        name for name in plain if not name.startswith("learning")
+    last = order(rows(learning_rates=["learning-rate"], depth_mup=[], learning_rate=[]))
+    places = [plain.index(name) for name in ("learning-rates", "depth-mup", "learning-rate")]
+    assert [last[place] for place in places] == ["depth-mup", "learning-rate", "learning-rates"]
+    assert [name for place, name in enumerate(last) if place not in places] == [
+        name for place, name in enumerate(plain) if place not in places
     ]
+
+
+def test_a_shallower_model_has_no_runs() -> None:
+    back = advise(scheme="gpt2", optimizer="adamw", from_layers=8, layers=2, d_model=64, num_tokens=2)
+    assert advice().named("depth-mup").gain is not None
+    assert all(remedy.gain is None for remedy in back.remedies)

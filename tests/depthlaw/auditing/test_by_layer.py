@@ -1,10 +1,12 @@
 """What each sublayer does: measured as it is predicted, by the user's own names, and in words where one is wrong."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -158,6 +160,15 @@ WRONG = {
         ["No sublayer does anything at the start: each adds 0 % of the stream."],
     ),
     "a head at 0": (transformer(replace(GPT, is_tied=False), gpt_2, silent("lm_head.weight")), []),
+    "no norms": (  # there softmax saturates, and some kernels of attention have no finite derivative then
+        transformer(replace(GPT, norms=everywhere(), is_tied=False), he),
+        [
+            "The stream explodes over depth: its second moment goes from .* before stack.blocks.1.attention.branch to "
+            ".* before stack.blocks.7.attention.branch.",
+            "The gradient (explodes on its way back: its square goes from .* before stack.blocks.7.attention.branch to "
+            ".* before stack.blocks.1.attention.branch|is lost on its way back: before .* it is no finite number).",
+        ],
+    ),
     "one loud branch": (
         transformer(GPT, gpt_2, loud),
         [
@@ -189,6 +200,32 @@ def test_what_is_wrong_is_named_by_layer(name: str) -> None:
     assert all(line in " ".join(str(answer).split()) for line in found)
     told = {quantity for row in answer.by_layer for quantity in row.predicted}
     assert told == {*QUANTITIES} - ({"gradient_square"} if name == "a head at 0" else set())
+
+
+def test_a_gradient_that_is_no_number_is_told() -> None:
+    """Of a model whose backward pass gives NaN from its sixth layer on."""
+
+    class Lost(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+            return gradients[0] * math.nan
+
+    class Losing(Sublayer):
+        def added(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+            y = super().added(x, memory)
+            return Lost.apply(y) if (self.at.layer, self.at.kind) == (6, "attention") else y
+
+    answer = audited(transformer(replace(GPT, sublayer=Losing), gpt_2), 2)
+    assert answer.by_layer is not None
+    assert says(answer.by_layer) == [
+        "The gradient is lost on its way back: before stack.blocks.5.attention.branch it is no finite number."
+    ]
+    assert "at 8 layers 2 of 2 models have gradients that are no finite numbers" in " ".join(str(answer).split())
+    json.dumps(answer.document(), allow_nan=False)
 
 
 def test_constants_on_the_stream_are_in_what_it_does() -> None:

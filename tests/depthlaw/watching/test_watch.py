@@ -403,6 +403,19 @@ def test_a_step_that_no_hook_sees_is_told_once(caplog):
     assert "take it in `with watch:`" in told
 
 
+def test_a_block_round_a_whole_loop_is_told_once(caplog):
+    model, _ = two()
+    with depthlaw.watch(model, optimizers(model), probe=PROBE):
+        train(model, optimizers(model), 1)
+        assert not caplog.records
+    opts = optimizers(model)
+    with depthlaw.watch(model, opts, probe=PROBE) as watch:
+        train(model, opts, 3)
+    assert not watch.has_ended
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "an optimizer took more than one step" in told and "not round the loop" in told
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
