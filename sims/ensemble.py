@@ -16,7 +16,7 @@ rounding. Deep means need it: log U of one network scatters by about 0.8 sqrt(2N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ import psutil
 import torch
 from torch import Tensor
 
-from depthlaw.sims.config import KINKED
 from depthlaw.sims.model import GATED, MATRICES, ModelConfig, Numbers, SublayerConfig, Transformer, Weight, weights_of
 
 
@@ -40,48 +39,17 @@ class NotEnoughMemoryError(ValueError):
     """One model alone needs more than there is; the message says how much, and what is there."""
 
 
-Receive = Callable[[str, Tensor, Tensor, Tensor], None]
-"""Called with a matrix's name and itself (E, F, D), the vectors (E, B T, D) that it multiplies and the gradient
-(E, B T, F) behind it."""
-
-
-class _Linear(torch.autograd.Function):
-    """x W^T + bias, whose backward pass hands both factors of W's gradient to a function and makes no gradient of W."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x_END: Tensor, weight_EFD: Tensor, bias_EF: Tensor | None, receive: Receive, name: str
-    ) -> Tensor:
-        ctx.save_for_backward(x_END, weight_EFD)
-        ctx.receive, ctx.name = receive, name
-        return _multiply(x_END, weight_EFD, bias_EF)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad_ENF,) = grads
-        x_END, weight_EFD = ctx.saved_tensors
-        ctx.receive(ctx.name, weight_EFD.detach(), x_END, grad_ENF)
-        return grad_ENF @ weight_EFD if ctx.needs_input_grad[0] else None, None, None, None, None
-
-
 class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
     rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do.
-    kinks: a dictionary, or None. By the name of a sublayer it has on which side of an activation's kink each unit is,
-    (E, B, T, F): a forward pass writes what is missing, and keeps to what it finds.
-    overflowed: a dictionary, or None. By the name of a sublayer it receives whether a number that a norm in it divides
-    by was not finite, (E,). Without it nobody would see such an overflow: the norm of entries whose squares overflow is
-    0.
-    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and neither the
-    matrix nor its bias gets a gradient: a norm of it can be taken while it is small and near, and no two are held.
+    factors: a list, or None. Of each norm it receives the least that the norm multiplied by, (E,), 0 where the squares
+    overflowed. Without it nobody would see such an overflow: the norm of such entries is 0.
     ValueError where members differ in more than numbers.
     """
 
     rounding = 0.0
-    kinks: dict[str, Tensor] | None = None
-    overflowed: dict[str, Tensor] | None = None
-    receive: Receive | None = None
+    factors: list[Tensor] | None = None
 
     def __init__(
         self,
@@ -102,8 +70,8 @@ class Ensemble(Transformer):
         each = [dict(member.config.sides) for member in members]
         for side, sublayers in first.config.sides:
             for index in range(len(sublayers)):
-                rows = torch.tensor([Numbers.of(sides[side][index]) for sides in each], **self._kind)
-                self.numbers[f"{side}_{index}"] = Numbers(*map(_plain, rows.T[..., None, None, None]))
+                columns = zip(*(Numbers.of(sides[side][index]) for sides in each), strict=True)
+                self.numbers[f"{side}_{index}"] = Numbers(*(self._number(column) for column in columns))
         self.lr_multipliers = dict(zip(self.lr_multipliers, self._rates, strict=True))
 
     def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
@@ -119,18 +87,11 @@ class Ensemble(Transformer):
         self._rates = torch.tensor(rates, **self._kind).T
         return iter(rooms)
 
-    def logits(self, h_BTD: Tensor) -> Tensor:
-        return super().logits(h_BTD) if self.receive is None else self._handing_over("head", h_BTD, None)
-
-    def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        bias_EF = self._weights[f"{name}_bias"] if self.config.has_bias else None
-        if self.receive is not None:
-            return self._handing_over(name, x_BTD, bias_EF)
-        return _multiply(x_BTD.flatten(1, 2), self._weights[name], bias_EF).unflatten(1, x_BTD.shape[1:3])
-
-    def _handing_over(self, name: str, x_BTD: Tensor, bias_EF: Tensor | None) -> Tensor:
-        y_END = _Linear.apply(x_BTD.flatten(1, 2), self._weights[name], bias_EF, self.receive, f"_weights.{name}")
-        return y_END.unflatten(1, x_BTD.shape[1:3])
+    def _number(self, of_members: Sequence[Any]) -> float | Tensor:
+        """A number that all members have in common is a plain one: 1 costs nothing then."""
+        if len(set(of_members)) == 1:
+            return of_members[0]
+        return torch.tensor(of_members, **self._kind)[:, None, None, None]
 
     def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
         if not self.rounding:
@@ -138,25 +99,18 @@ class Ensemble(Transformer):
         noise = torch.randn(x_BTD.shape, generator=self._generator, **self._kind)
         return x_BTD * (1 + self.rounding * noise)
 
-    def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
-        if self.kinks is None or self.config.activation not in KINKED:
-            return super()._activated(name, u_BTF)
-        if name not in self.kinks:
-            self.kinks[name] = u_BTF.detach() > 0
-        slope_below = -super()._activated(name, u_BTF.new_tensor(-1.0))
-        return torch.where(self.kinks[name], u_BTF, slope_below * u_BTF)
-
     def on_norm(self, name: str, factor_BT1: Tensor) -> None:
-        if self.overflowed is not None:
-            overflows = ~(factor_BT1.detach() > 0).flatten(1).all(1)
-            self.overflowed[name] = self.overflowed[name] | overflows if name in self.overflowed else overflows
+        if self.factors is not None:
+            self.factors.append(factor_BT1.amin(tuple(range(1, factor_BT1.dim()))))
 
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these from everything but the parameters, whose holder does that."""
         rows = torch.tensor(kept, device=self._kind["device"])
         self.num_members = len(kept)
+        self._programs.clear()
         for name, numbers in self.numbers.items():
-            self.numbers[name] = Numbers(*(_plain(one[rows]) if isinstance(one, Tensor) else one for one in numbers))
+            several = (one[rows].flatten().tolist() if isinstance(one, Tensor) else [one] for one in numbers)
+            self.numbers[name] = Numbers(*map(self._number, several))
         for name, rates in self.lr_multipliers.items():
             assert isinstance(rates, Tensor)
             self.lr_multipliers[name] = rates[rows]
@@ -166,15 +120,6 @@ class Ensemble(Transformer):
         multipliers = self.lr_multipliers[name]
         assert isinstance(multipliers, Tensor)
         return multipliers[(..., *(None,) * num_dims)]
-
-
-def _multiply(x_END: Tensor, weight_EFD: Tensor, bias_EF: Tensor | None) -> Tensor:
-    return x_END @ weight_EFD.mT if bias_EF is None else torch.baddbmm(bias_EF[:, None], x_END, weight_EFD.mT)
-
-
-def _plain(number: Tensor) -> float | Tensor:
-    """A number that all members have in common, as a plain one: 1 costs nothing then."""
-    return number.flatten()[0].item() if bool((number == number.flatten()[0]).all()) else number
 
 
 def shape_of(config: ModelConfig) -> tuple[object, ...]:

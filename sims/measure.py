@@ -362,7 +362,8 @@ def _part(
         advance(part)
 
     model.kinks = {} if probes else None
-    order = first_order(model, inputs, task, optimizers, keeps_steps=question.keeps_steps, on_stream=on_stream)
+    asked = {"keeps_steps": question.keeps_steps, "has_cosines": question.has_layers}
+    order = first_order(model, inputs, task, optimizers, **asked, on_stream=on_stream)
     kinks, model.kinks = model.kinks, None
     values: dict[str, Tensor] = {}
     for optimizer in question.optimizers:

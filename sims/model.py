@@ -17,9 +17,10 @@ All code below is written for the last dimensions of its tensors, so that it als
 one leading dimension E more (``sims.ensemble``), and inputs with the same. Nothing here knows a paper's scheme; whoever
 builds a config does.
 
-Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps B T (5 D + 2 F) to
-B T (15 D + 5 F) numbers of an FFN, by its norms, and B T (10 D + H T) to B T (25 D + H T) of an attention; with
-``recomputes`` only B T D of each, and those of one sublayer at a time. ``sims.ensemble.bytes_of_member`` counts them.
+Memory of one model of P parameters with its gradients: 16 P bytes in float64. A backward pass keeps B T (D + F) to
+B T (5 D + 6 F) numbers of an FFN, by its norms and activation, and B T (5 D + H T) to B T (10 D + H T) of an attention,
+more where heads have norms; with ``recomputes`` only B T D of each, and those of one sublayer at a time.
+``sims.ensemble.bytes_of_member`` has a bound.
 
 ``Transformer`` is the network of a ``ModelConfig`` at one seed, in float64. Inputs are vectors (B, T, D), or tokens
 (B, T) where there is a vocabulary. The names of ``sims.config`` can be imported from here, too.
@@ -37,7 +38,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +50,7 @@ from depthlaw.sims.config import (
     ACTIVATIONS,
     BRANCH_ROLES,
     GATED,
+    KINKED,
     MATRICES,
     NORM_KINDS,
     NORM_PLACES,
@@ -59,6 +62,7 @@ from depthlaw.sims.config import (
     decoder_layers,
     side_by_side,
 )
+from depthlaw.sims.pieces import Linear, Mix, Norm, Piece, Program, Receive, Sum, Traced, across, alone
 
 __all__ = [
     "ACTIVATIONS",
@@ -197,7 +201,18 @@ class Transformer(nn.Module):
 
     roles: each parameter's role by its name. num_dims: how many dimensions of it are its own. lr_multipliers: what its
     learning rate is multiplied by. numbers: the weights of each sublayer, by its name.
+    kinks: a dictionary, or None. By the name of a sublayer it has on which side of an activation's kink each unit is,
+    (B, T, F): a forward pass writes what is missing, and keeps to what it finds.
+    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and the matrix
+    has no gradient: a norm of it can be taken while it is small and near, and no two are held.
+    is_traced: whether a sublayer of pieces alone is one node of torch's graph. A subclass that puts something else in
+    the place of a piece says no.
     """
+
+    is_traced = True
+    kinks: dict[str, Tensor] | None = None
+    receive: Receive | None = None
+    _recording: Program | None = None
 
     def __init__(
         self,
@@ -230,6 +245,10 @@ class Transformer(nn.Module):
             self._weights[weight.name] = nn.Parameter(value)
             self.roles[name], self.num_dims[name] = weight.role, len(weight.shape)
             self.lr_multipliers[name] = weight.lr_multiplier
+        self._names: dict[str, list[str]] = {}
+        self._programs: dict[str, Program | None] = {}
+        for weight in weights:
+            self._names.setdefault("_".join(weight.name.split("_")[:2]), []).append(weight.name)
 
     def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
         """The numbers of each parameter at the start of training."""
@@ -257,7 +276,7 @@ class Transformer(nn.Module):
 
     def logits(self, h_BTD: Tensor) -> Tensor:
         """The logits (B, T, outputs) of a last hidden state."""
-        return _apply(self._weights["head"], h_BTD)
+        return self._linear("head", h_BTD)
 
     def streams(self, x_BTD: Tensor, y_BTD: Tensor | None = None) -> list[Tensor]:
         """x_0, x_1, ... of the last side, and behind them the final norm's output where there is one."""
@@ -299,7 +318,7 @@ class Transformer(nn.Module):
         for index, sublayer in enumerate(sublayers):
             arguments = (side, index, sublayer.kind, x_BTD, memory_BSD, first_BTD, values_BTD)
             x_BTD, added_BTD, values_BTD = self._through(*arguments)
-            if self.config.has_second_stream:
+            if added_BTD is not None:
                 second_BTD = second_BTD + added_BTD
             x_BTD = self.on_stream(side, index + 1, x_BTD)
             yield index + 1, x_BTD
@@ -308,7 +327,7 @@ class Transformer(nn.Module):
             x_BTD = x_BTD + self._norm("second", side, second_BTD) if is_sum else self._norm("final", side, x_BTD)
             yield len(sublayers) + 1, self.on_stream(side, len(sublayers) + 1, x_BTD)
 
-    def _through(self, *arguments: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _through(self, *arguments: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Through a sublayer, which the backward pass computes again where the config says so."""
         if self.config.recomputes and torch.is_grad_enabled():
             return checkpoint(self._sublayer, *arguments, use_reentrant=False, preserve_rng_state=False)
@@ -323,30 +342,92 @@ class Transformer(nn.Module):
         memory_BSD: Tensor | None,
         first_BTD: Tensor,
         values_BTD: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The stream behind the sublayer, what its branch adds to the stream, and the side's first values so far.
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The stream behind the sublayer, what its branch adds to a second stream, and the side's first values so far.
 
         first_BTD: x_0. values_BTD: the values of the first attention, None before it.
         """
-        name = f"{side}_{index}"
-        numbers = self.numbers[name]
-        branch_weight = numbers.branch_weight
-        if f"{name}_layer_scale" in self._weights:
-            branch_weight = self._across(f"{name}_layer_scale", x_BTD)
-        elif f"{name}_branch_weight" in self._weights:
-            branch_weight = self._weights[f"{name}_branch_weight"][..., None, None, None]
-        is_causal = self.config.is_causal or side == "decoder"
-        u_BTD = _times(numbers.input_scale, self._norm("pre", name, x_BTD))
+        name, is_causal = f"{side}_{index}", self.config.is_causal or side == "decoder"
+        if self.kinks is None and name not in self._programs:
+            self._programs[name] = self._program(name, kind, is_causal) if self._is_of_pieces(name, kind) else None
+        program = self._programs[name] if self.kinks is None else None
+        if program is None:
+            return self._around(name, kind, is_causal, x_BTD, memory_BSD, first_BTD, values_BTD)
+        given = (self._weights[one] for one in program.names)
+        (x_BTD,) = Traced.apply(program, x_BTD, memory_BSD if kind == "cross" else None, first_BTD, *given)
+        return x_BTD, None, values_BTD
+
+    def _program(self, name: str, kind: str, is_causal: bool) -> Program:
+        """What ``_around`` does, written down: its tensors are places."""
+        program = self._recording = Program(3, self._names[name])
+        x: Any = 1
+        memory: Any = 2
+        first: Any = 3
+        self._around(name, kind, is_causal, x, memory, first, None)
+        self._recording = None
+        return program
+
+    def _is_of_pieces(self, name: str, kind: str) -> bool:
+        """Whether a sublayer consists of pieces alone, and is one node of the graph."""
+        config, given = self.config, self._names[name]
+        has_more = config.has_second_stream or config.norm_kind in ("dyt", "derf") or self._places[name] & _OF_HEADS
+        is_ffn_of_pieces = config.activation == "relu"
+        is_attention_of_pieces = not (self._mixes_values or config.rotary_base or config.key_heads < config.num_heads)
+        return (
+            self.is_traced
+            and not has_more
+            and given[-1].removeprefix(f"{name}_") not in ("head_scale", "layer_scale", "branch_weight")
+            and (is_ffn_of_pieces or kind not in ("ffn", "parallel"))
+            and (is_attention_of_pieces or kind == "ffn")
+        )
+
+    def _around(
+        self,
+        name: str,
+        kind: str,
+        is_causal: bool,
+        x_BTD: Tensor,
+        memory_BSD: Tensor | None,
+        first_BTD: Tensor,
+        values_BTD: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """What ``_sublayer`` gives: the branch, and what stands around it."""
+        numbers, branch_weight = self.numbers[name], 1.0
+        u_BTD = self._sum((numbers.input_scale, self._norm("pre", name, x_BTD)))
         branch_BTD, values_BTD = self._branch(name, kind, u_BTD, memory_BSD, is_causal, values_BTD)
-        added_BTD = _times(branch_weight, self._norm("branch", name, branch_BTD))
-        sum_BTD = _times(numbers.residual_weight, x_BTD) + added_BTD
-        if self._adds_input:
-            sum_BTD = sum_BTD + numbers.input_weight * first_BTD
-        return self._norm("post", name, sum_BTD), added_BTD, values_BTD
+        branch_BTD = self._norm("branch", name, branch_BTD)
+        if (scale := self._weight(f"{name}_layer_scale")) is not None:
+            branch_BTD = across(scale, x_BTD) * branch_BTD
+        elif (weight := self._weight(f"{name}_branch_weight")) is not None:
+            branch_BTD = weight[..., None, None, None] * branch_BTD
+        else:
+            branch_weight = numbers.branch_weight
+        if self.config.has_second_stream:
+            branch_BTD, branch_weight = self._sum((branch_weight, branch_BTD)), 1.0
+        terms = [(branch_weight, branch_BTD), (numbers.residual_weight, x_BTD)]
+        terms += [(numbers.input_weight, first_BTD)] if self._adds_input else []
+        added_BTD = branch_BTD if self.config.has_second_stream else None
+        return self._norm("post", name, self._sum(*terms)), added_BTD, values_BTD
+
+    def _do(self, piece: Piece, *inputs: Tensor | None) -> Any:
+        """The piece's outputs or, of a program that is written, their places."""
+        if self._recording is None:
+            return alone(piece, *inputs)
+        places: Any = inputs
+        return self._recording.add(piece, *places)
+
+    def _weight(self, name: str) -> Any:
+        """A parameter, None where there is none, or its place in a program that is written."""
+        return (self._weights if self._recording is None else self._recording.parameters).get(name)
 
     def _activated(self, name: str, u_BTF: Tensor) -> Tensor:
         """phi(u) in the sublayer of that name."""
-        return phi(self.config.activation)(u_BTF)
+        activated = phi(self.config.activation)
+        if self.kinks is None or self.config.activation not in KINKED:
+            return activated(u_BTF)
+        if name not in self.kinks:
+            self.kinks[name] = u_BTF.detach() > 0
+        return torch.where(self.kinks[name], u_BTF, -activated(u_BTF.new_tensor(-1.0)) * u_BTF)
 
     def _branch(
         self,
@@ -360,108 +441,101 @@ class Transformer(nn.Module):
         """The branch's output, and the side's first values so far."""
         if kind == "parallel":
             attended_BTD, values_BTD = self._branch(name, "attention", u_BTD, None, is_causal, values_BTD)
-            return attended_BTD + self._branch(name, "ffn", u_BTD, None, False, None)[0], values_BTD
+            fed_BTD, _ = self._branch(name, "ffn", u_BTD, None, False, None)
+            return self._sum((1.0, attended_BTD), (1.0, fed_BTD)), values_BTD
         if kind == "ffn":
-            hidden_BTF = self._activated(name, self._linear(f"{name}_fc1", u_BTD))
-            if self.config.activation in GATED:
-                hidden_BTF = hidden_BTF * self._linear(f"{name}_fc3", u_BTD)
+            if self.config.activation == "relu" and self.kinks is None:
+                hidden_BTF = self._linear(f"{name}_fc1", u_BTD, is_relu=True)
+            else:
+                asked = [f"{name}_fc1", *([f"{name}_fc3"] if self.config.activation in GATED else [])]
+                hidden_BTF, *gates = self._linears(asked, u_BTD)
+                hidden_BTF = self._activated(name, hidden_BTF)
+                hidden_BTF = hidden_BTF * gates[0] if gates else hidden_BTF
             return self._linear(f"{name}_fc2", self._norm("inner", name, hidden_BTF)), values_BTD
         prefix, source_BSD = (f"{name}_cross_", memory_BSD) if kind == "cross" else (f"{name}_", u_BTD)
         assert source_BSD is not None
-        v_BSD = self._linear(f"{prefix}v", source_BSD)
+        asked = [f"{prefix}{role}" for role in "qkv"]
+        if kind == "cross":
+            q_BTD, (k_BSD, v_BSD) = self._linear(asked[0], u_BTD), self._linears(asked[1:], source_BSD)
+        else:
+            q_BTD, k_BSD, v_BSD = self._linears(asked, u_BTD)
         if self._mixes_values and kind == "attention":
             if values_BTD is None:
                 values_BTD = v_BSD
             else:
-                v_BSD = self.numbers[name].value_weight * v_BSD + self.numbers[name].first_value_weight * values_BTD
-        q_BHTK = self._heads(name, "q", self._linear(f"{prefix}q", u_BTD))
-        k_BHSK = self._heads(name, "k", self._linear(f"{prefix}k", source_BSD))
-        v_BHSK = self._heads(name, "v", v_BSD)
-        if self.config.rotary_base and kind != "cross":
-            q_BHTK, k_BHSK = self._turned(q_BHTK), self._turned(k_BHSK)
-        mixed_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal and kind == "attention")
-        if f"{name}_head_scale" in self._weights:
-            mixed_BHTK = mixed_BHTK * self._weights[f"{name}_head_scale"][..., None, :, None, None]
-        mixed_BTD = self._norm("inner", name, mixed_BHTK.transpose(-3, -2).flatten(-2))
-        return self._linear(f"{prefix}out", mixed_BTD), values_BTD
+                numbers = self.numbers[name]
+                v_BSD = self._sum((numbers.value_weight, v_BSD), (numbers.first_value_weight, values_BTD))
+        config, is_turned = self.config, bool(self.config.rotary_base) and kind != "cross"
+        if self._places[name] & _OF_HEADS or is_turned or config.key_heads < config.num_heads:
+            parts = (("q", q_BTD, is_turned), ("k", k_BSD, is_turned), ("v", v_BSD, False))
+            q_BTD, k_BSD, v_BSD = (self._heads(name, *part) for part in parts)
+        mixed_BTD = self._mixed(q_BTD, k_BSD, v_BSD, is_causal and kind == "attention")
+        if (scale := self._weight(f"{name}_head_scale")) is not None:
+            mixed_BTD = (mixed_BTD.unflatten(-1, (config.num_heads, -1)) * scale[..., None, None, :, None]).flatten(-2)
+        return self._linear(f"{prefix}out", self._norm("inner", name, mixed_BTD)), values_BTD
 
-    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
-        """The mean of the values, weighted as queries and keys say."""
+    def _mixed(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor, is_causal: bool) -> Tensor:
+        """The mean of the values of each head, weighted as queries and keys say."""
+        config = self.config
+        return self._do(Mix(config.size_of_head, self._scale, config.logit_softcap, is_causal), q_BTD, k_BSD, v_BSD)[0]
+
+    @property
+    def _scale(self) -> float:
+        """What the product of queries and keys is multiplied by."""
         scale = self.config.attention_scale
-        scores_BHTS = q_BHTK @ k_BHSK.mT * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
-        if cap := self.config.logit_softcap:
-            scores_BHTS = cap * torch.tanh(scores_BHTS / cap)
-        if is_causal:
-            future_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=scores_BHTS.device).triu(1)
-            scores_BHTS = scores_BHTS.masked_fill(future_TS, -math.inf)
-        return self.attend(scores_BHTS) @ v_BHSK
+        return self.config.size_of_head**-0.5 if scale is None else scale
 
-    def attend(self, scores_BHTS: Tensor) -> Tensor:
-        """The attention weights of these scores. A subclass can put something else in the place of softmax."""
-        return scores_BHTS.softmax(-1)
-
-    def _heads(self, name: str, role: str, y_BTD: Tensor) -> Tensor:
-        """Queries, keys or values (B, H, T, K), behind their norm; a head of keys once for each head of its queries."""
+    def _heads(self, name: str, role: str, y_BTD: Tensor, is_turned: bool) -> Tensor:
+        """Queries, keys or values behind their norm, turned; a head of keys once for each head of its queries."""
         config, place = self.config, f"{role}_norm"
         y_BTD = self._norm(place, name, y_BTD) if config.has_wide_norms else y_BTD
-        y_BHTK = y_BTD.unflatten(-1, (-1, config.size_of_head)).transpose(-3, -2)
-        y_BHTK = y_BHTK if config.has_wide_norms else self._norm(place, name, y_BHTK)
-        return y_BHTK if role == "q" else y_BHTK.repeat_interleave(config.num_heads // config.key_heads, dim=-3)
+        y_BTHK = y_BTD.unflatten(-1, (-1, config.size_of_head))
+        y_BTHK = y_BTHK if config.has_wide_norms else self._norm(place, name, y_BTHK)
+        y_BTHK = self._turned(y_BTHK) if is_turned else y_BTHK
+        num = config.num_heads // config.key_heads
+        return (y_BTHK if role == "q" or num == 1 else y_BTHK.repeat_interleave(num, dim=-2)).flatten(-2)
 
-    def _turned(self, x_BHTK: Tensor) -> Tensor:
+    def _turned(self, x_BTHK: Tensor) -> Tensor:
         """Rotary positions: the pairs (i, i + K/2) turned by the token's place times base^(-i / pairs that turn)."""
         config, half = self.config, self.config.size_of_head // 2
         num_turned = max(1, round(half * config.rotary_share))
-        turns = torch.arange(num_turned, device=x_BHTK.device, dtype=torch.float64) / num_turned
+        turns = torch.arange(num_turned, device=x_BTHK.device, dtype=torch.float64) / num_turned
         frequencies = nn.functional.pad(config.rotary_base**-turns, (0, half - num_turned))
-        places = torch.arange(x_BHTK.shape[-2], device=x_BHTK.device, dtype=torch.float64)
-        angles = places[:, None] * frequencies
-        cos, sin = angles.cos().to(x_BHTK.dtype), angles.sin().to(x_BHTK.dtype)
-        left, right = x_BHTK.split(half, dim=-1)
+        places = torch.arange(x_BTHK.shape[-3], device=x_BTHK.device, dtype=torch.float64)
+        angles = places[:, None, None] * frequencies
+        cos, sin = angles.cos().to(x_BTHK.dtype), angles.sin().to(x_BTHK.dtype)
+        left, right = x_BTHK.split(half, dim=-1)
         return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
-    def _linear(self, name: str, x_BTD: Tensor) -> Tensor:
-        y_BTD = _apply(self._weights[name], x_BTD)
-        return y_BTD + self._weights[f"{name}_bias"][..., None, None, :] if self.config.has_bias else y_BTD
+    def _linear(self, name: str, x_BTD: Tensor, *, is_relu: bool = False) -> Tensor:
+        return self._linears([name], x_BTD, is_relu=is_relu)[0]
+
+    def _linears(self, names: Sequence[str], x_BTD: Tensor, *, is_relu: bool = False) -> tuple[Tensor, ...]:
+        """x W^T and its bias, of several matrices of one input. is_relu: with a ReLU behind."""
+        given = [self._weight(f"{name}{ending}") for name in names for ending in ("", "_bias")]
+        return self._do(Linear([f"_weights.{name}" for name in names], self, is_relu), x_BTD, *given)
+
+    def _sum(self, *terms: tuple[float | Tensor, Tensor]) -> Tensor:
+        """Of each (number, x), number x."""
+        numbers, tensors = zip(*terms, strict=True)
+        is_one = len(terms) == 1 and not isinstance(numbers[0], Tensor) and numbers[0] == 1
+        return tensors[0] if is_one else self._do(Sum(numbers), *tensors)[0]
 
     def _norm(self, place: str, name: str, x_BTD: Tensor) -> Tensor:
         if place not in self._places[name]:
             return x_BTD
-        kind = self.config.norm_kind
-        if kind in ("dyt", "derf"):
-            x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(self.config.norm_scale * x_BTD)
-        else:
-            if kind == "layernorm":
-                x_BTD, _, factor_BT1 = torch.native_layer_norm(
-                    x_BTD, x_BTD.shape[-1:], None, None, self.config.norm_eps
-                )
-            else:
-                factor_BT1 = (x_BTD.square().mean(-1, keepdim=True) + self.config.norm_eps).rsqrt()
-                x_BTD = x_BTD * factor_BT1
-            self.on_norm(name, factor_BT1)
-        if not self.config.has_affine:
+        config, kind = self.config, self.config.norm_kind
+        gain_D, bias_D = (self._weight(f"{name}_{place}_{ending}") for ending in ("gain", "bias"))
+        if kind not in ("dyt", "derf"):
+            norm = Norm(kind == "layernorm", config.norm_eps, partial(self.on_norm, name))
+            return self._do(norm, x_BTD, gain_D, bias_D)[0]
+        x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(config.norm_scale * x_BTD)
+        if gain_D is None or bias_D is None:
             return x_BTD
-        gain = self._across(f"{name}_{place}_gain", x_BTD)
-        return (
-            x_BTD * gain
-            if kind == "rmsnorm"
-            else torch.addcmul(self._across(f"{name}_{place}_bias", x_BTD), x_BTD, gain)
-        )
-
-    def _across(self, name: str, x_BTD: Tensor) -> Tensor:
-        """A vector parameter, broadcast over all dimensions of x but its members' and the last."""
-        value = self._weights[name]
-        return value.reshape(*value.shape[:-1], *(1,) * (x_BTD.dim() - value.dim()), value.shape[-1])
+        return torch.addcmul(across(bias_D, x_BTD), x_BTD, across(gain_D, x_BTD))
 
 
-def _times(number: float | Tensor, x_BTD: Tensor) -> Tensor:
-    """number x, without a pass over x where that is x."""
-    return x_BTD if not isinstance(number, Tensor) and number == 1 else number * x_BTD
-
-
-def _apply(weight_FD: Tensor, x_BTD: Tensor) -> Tensor:
-    """x W^T, with batch and tokens as one dimension, since each member of an ensemble has a matrix of its own."""
-    return (x_BTD.flatten(-3, -2) @ weight_FD.mT).unflatten(-2, x_BTD.shape[-3:-1])
+_OF_HEADS = frozenset({"q_norm", "k_norm", "v_norm"})
 
 
 def _look_up(table_VD: Tensor, tokens_BT: Tensor) -> Tensor:

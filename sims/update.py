@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -122,14 +122,15 @@ class Divergence:
 
 @dataclass
 class Stream:
-    """One x_index of one side, by member: E x^2 over all entries, the mean cosine of two tokens of a sequence, the mean
-    cosine with the same token of x_0 and of the x before it (1 at x_0), and ||d objective / d x||^2.
+    """One x_index of one side, by member: E x^2 over all entries and ||d objective / d x||^2; where they were asked
+    for, the mean cosine of two tokens of a sequence, and that with the same token of x_0 and of the x before it (1 at
+    x_0).
     """
 
     second_moment: Tensor
-    token_correlation: Tensor
-    cosine_with_input: Tensor
-    cosine_with_previous: Tensor
+    token_correlation: Tensor | None
+    cosine_with_input: Tensor | None
+    cosine_with_previous: Tensor | None
     is_finite: Tensor
     gradient_square: Tensor | None = None
 
@@ -157,96 +158,201 @@ def first_order(
     optimizers: Iterable[str],
     *,
     keeps_steps: bool = False,
+    has_cosines: bool = False,
     on_stream: Callable[[], None] = lambda: None,
 ) -> FirstOrder:
     """One forward and one backward pass. Each gradient is reduced as it arrives and dropped, so no two are held.
 
-    on_stream: called at every x_l on either way; what it raises ends the pass.
+    has_cosines: whether streams have theirs. on_stream: called at every x_l on either way; what it raises ends the
+    pass.
     """
     x, y = _leaf(inputs.x), None if inputs.y is None else _leaf(inputs.y)
     ends = {name: leaf for name, leaf in zip(INPUTS, (x, y), strict=True) if leaf is not None and leaf.requires_grad}
     trained: dict[str, Tensor] = {name: parameter for name, parameter, _ in model.tagged()}
     trained |= ends if task.trains_inputs else {}
-    order, rooms = _empty(trained, model.num_members, tuple(optimizers), keeps_steps=keeps_steps)
-    reduced: set[str] = set()
-
-    def reduce(name: str, norms: Norms) -> None:
-        assert name not in reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
-        reduced.add(name)
-        _reduce(name, norms, order, keeps_steps=keeps_steps and name not in INPUTS)
-
-    def receive(name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
-        grad_EFD = grad_ENF.mT @ x_END
-        reduce(name, Norms(grad_EFD, weight_EFD, 2, model.roles[name] in BRANCH_ROLES, rank=x_END.shape[1]))
-        if (bias := f"{name}_bias") in trained:
-            reduce(bias, Norms(grad_ENF.sum(1), trained[bias].detach(), 1, is_branch=False))
-
-    # Those of matrices and their biases are received, on the way to the gradients of vectors, tables and inputs.
+    reducer = _Reducer(model, trained, tuple(optimizers), keeps_steps=keeps_steps)
+    order = reducer.order
+    # Those of matrices are received, on the way to the gradients of vectors, tables and inputs.
     leaves = ends | {name: leaf for name, leaf in trained.items() if model.roles.get(name) not in _RECEIVED}
     try:
-        first: dict[str, Tensor] = {}
-        previous: dict[str, Tensor] = {}
-        hidden = x
-        model.overflowed, model.receive = {}, receive
+        watch = _Watch(model, on_stream, has_cosines=has_cosines)
+        model.receive, hidden = reducer.receive, x
         for side, index, hidden in model.walk(x, y):
-            value = hidden.detach()
-            _watch(side, index, hidden, first.setdefault(side, value), previous.get(side, value), order, on_stream)
-            previous[side] = value
-            on_stream()
-            _no_norm_overflowed(model, side, index, order)
+            watch.look(side, index, hidden)
+        model.factors = None
         order.readings = readings(model, hidden, inputs, task)
         total = objective(model, hidden, inputs, task).sum()
         grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     finally:
-        model.overflowed, model.receive = None, None
+        model.factors, model.receive = None, None
     order.readings = {name: value.detach() for name, value in order.readings.items()}
-    by_leaf = dict(zip(leaves, grads, strict=True))
-    for name, leaf in trained.items():  # what the objective does not depend on has no gradient
-        if name not in reduced:
-            grad = by_leaf.get(name)
-            reduce(name, _norms(model, name, torch.zeros_like(leaf) if grad is None else grad, leaf.detach()))
-    if keeps_steps:
-        for steps in order.steps.values():
-            for name, step in steps.items():
-                step.mul_(model.lr_multiplier(name, model.num_dims[name]))
-    ones = x.new_ones(model.num_members, dtype=next(iter(trained.values())).dtype)
-    rates_PE = torch.stack([ones if name in INPUTS else model.lr_multiplier(name, 0) for name in trained])
-    for optimizer, several in rooms.items():
-        for room_PE in several:
-            room_PE.mul_(rates_PE / model.config.d_model ** NORMALISATION[optimizer].power)
+    order.streams = watch.streams()
+    reducer.take(dict(zip(leaves, grads, strict=True)))
     return order
 
 
-_RECEIVED = (*BRANCH_ROLES, "head", "bias")
-"""The roles of what multiplies vectors, and of what is added behind it."""
+_RECEIVED = (*BRANCH_ROLES, "head")
+"""The roles of what multiplies vectors."""
 
 
-def _empty(
-    trained: Mapping[str, Tensor], num_members: int, optimizers: Sequence[str], *, keeps_steps: bool
-) -> tuple[FirstOrder, dict[str, list[Tensor]]]:
-    """Allocate every result beforehand, and return the tables as well: (P, E) of P parameters.
+class _Reducer:
+    """Makes numbers of gradients: (P, E) of P parameters and E members, by optimizer.
 
-    A result that is allocated between two gradients would take the place of the first, where the next gradient, of the
-    same size, would no longer fit: the process grew by a copy of all weights.
+    Every result is allocated beforehand. One that is allocated between two gradients would take the place of the first,
+    where the next gradient, of the same size, would no longer fit: the process grew by a copy of all weights.
     """
-    order, one = FirstOrder(steps={optimizer: {} for optimizer in optimizers}), next(iter(trained.values()))
-    rooms: dict[str, list[Tensor]] = {}
-    for optimizer in optimizers:
-        is_one = optimizer != "lamb" and not keeps_steps  # the definition's update is that of the real step
-        shape = len(trained), num_members
-        rooms[optimizer] = [torch.empty(shape, dtype=one.dtype, device=one.device) for _ in range(2 - is_one)]
-        tables = [dict(zip(trained, room, strict=True)) for room in rooms[optimizer]]
-        order.functionals[optimizer], order.values[optimizer] = tables[0], tables[-1]
-    return order, rooms
+
+    def __init__(
+        self, model: Ensemble, trained: Mapping[str, Tensor], optimizers: Sequence[str], *, keeps_steps: bool
+    ) -> None:
+        self.model, self.trained, self.keeps_steps = model, trained, keeps_steps
+        self.order = FirstOrder(steps={optimizer: {} for optimizer in optimizers})
+        self.rows, one = {name: row for row, name in enumerate(trained)}, next(iter(trained.values()))
+        self._room = partial(torch.empty, (len(trained), model.num_members), dtype=one.dtype, device=one.device)
+        self._rooms: dict[str, list[Tensor]] = {}
+        for optimizer in optimizers:
+            is_one = optimizer != "lamb" and not keeps_steps  # the definition's update is that of the real step
+            self._rooms[optimizer] = [self._room() for _ in range(2 - is_one)]
+            tables = [dict(zip(trained, room, strict=True)) for room in self._rooms[optimizer]]
+            self.order.functionals[optimizer], self.order.values[optimizer] = tables[0], tables[-1]
+        sums = None if keeps_steps else [SUMS.get(optimizer) for optimizer in optimizers]
+        has_all = sums is not None and None not in sums
+        self._sums = {one: self._room() for several in sums or () for one in several or ()} if has_all else None
+        self._matrices: dict[tuple[torch.Size, bool], list[str]] = {}
+        self._reduced: set[str] = set()
+        self._rooms_of_matrices: Tensor | None = None
+
+    def receive(self, name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
+        assert name not in self._reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
+        self._reduced.add(name)
+        is_branch = self.model.roles[name] in BRANCH_ROLES
+        room, scratch = self._scratch(weight_EFD)
+        grad_EFD = torch.bmm(grad_ENF.mT, x_END, out=room)
+        norms = Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1], scratch=scratch)
+        if self._sums is None:
+            self._write([name], norms)
+            return
+        self._matrices.setdefault((weight_EFD.shape, is_branch), []).append(name)
+        for one, room in self._sums.items():
+            room[self.rows[name]].copy_(getattr(norms, one))
+
+    def _scratch(self, weight_EFD: Tensor) -> Sequence[Tensor | None]:
+        """Rooms for the gradient of a matrix and for what is made of it, which the next one has too: what is given back
+        at each matrix is taken from the system anew. None where a step stays."""
+        if self._sums is None:
+            return None, None
+        if self._rooms_of_matrices is None:
+            largest = max(p.numel() for name, p in self.trained.items() if self.model.roles.get(name) in _RECEIVED)
+            self._rooms_of_matrices = weight_EFD.new_empty(2, largest)
+        return [room[: weight_EFD.numel()].view(weight_EFD.shape) for room in self._rooms_of_matrices]
+
+    @torch.no_grad()
+    def take(self, grads: Mapping[str, Tensor | None]) -> None:
+        """What was not received, and what is left to do: learning-rate multipliers, and powers of the width."""
+        for (shape, is_branch), names in self._matrices.items():
+            assert self._sums is not None
+            bare = torch.empty((len(names) * shape[0], *shape[1:]), device="meta")
+            norms, rows = Norms(bare, bare, 2, is_branch), [self.rows[name] for name in names]
+            vars(norms).update({one: room[rows].flatten() for one, room in self._sums.items()})
+            self._write(names, norms)
+        rest: dict[tuple[torch.Size, bool], list[str]] = {}
+        for name, leaf in self.trained.items():
+            if name not in self._reduced:
+                rest.setdefault((leaf.shape, name in INPUTS), []).append(name)
+        for (_, is_input), names in rest.items():  # parameters of one shape at once, one behind the other
+            weights = [self.trained[name] for name in names]
+            given = [(grads.get(name), weight) for name, weight in zip(names, weights, strict=True)]
+            of_all = [torch.zeros_like(weight) if grad is None else grad for grad, weight in given]  # None: no part
+            grad, weight = (torch.cat(several) for several in (of_all, weights))
+            if is_input:  # a table of vectors (E, B T, D)
+                grad, weight = grad.flatten(1, 2), weight.flatten(1, 2)
+            self._write(names, Norms(grad, weight, 2 if is_input else self.model.num_dims[names[0]], is_branch=False))
+        for steps in self.order.steps.values():
+            for name, step in steps.items():
+                step.mul_(self.model.lr_multiplier(name, self.model.num_dims[name]))
+        ones, rates = self._room()[0].fill_(1.0), self.model.lr_multipliers
+        rates_PE = torch.stack([ones if name in INPUTS else torch.as_tensor(rates[name]) for name in self.trained])
+        for optimizer, rooms in self._rooms.items():
+            for room_PE in rooms:
+                room_PE.mul_(rates_PE / self.model.config.d_model ** NORMALISATION[optimizer].power)
+
+    def _write(self, names: Sequence[str], norms: Norms) -> None:
+        """Of parameters whose norms are one behind the other, without learning-rate multiplier and power of width."""
+        rows = [self.rows[name] for name in names]
+        for optimizer, rooms in self._rooms.items():
+            numbers = [norms.functional(optimizer)]
+            if self.keeps_steps:
+                step = norms.first_step(optimizer)
+                along = (norms.grad * step).reshape(len(step), -1).sum(1)
+                numbers.append(along / NORMALISATION[optimizer].constant)
+                parts = [] if names[0] in INPUTS else step.chunk(len(names))
+                self.order.steps[optimizer] |= dict(zip(names, parts, strict=False))
+            elif len(rooms) > 1:
+                numbers.append(norms.alignment(optimizer))
+            for room_PE, of_names in zip(rooms, numbers, strict=True):
+                room_PE[rows] = of_names.view(len(rows), -1)
 
 
-def _no_norm_overflowed(model: Ensemble, side: str, index: int, order: FirstOrder) -> None:
-    """x_index is finite only where every norm on the way to it was: those of the sublayer before, or the final one."""
-    assert model.overflowed is not None
-    stream = order.streams[side, index]
-    for flags in model.overflowed.values():
-        stream.is_finite = stream.is_finite & ~flags
-    model.overflowed.clear()
+_OWN = (1, 2, 3)
+"""The dimensions of a stream (E, B, T, D) that are a member's own."""
+
+
+class _Watch:
+    """Looks at the streams of one pass, whose numbers are made when all of them are there."""
+
+    def __init__(self, model: Ensemble, on_stream: Callable[[], None], *, has_cosines: bool) -> None:
+        self._on_stream, self._has_cosines = on_stream, has_cosines
+        self._model, self._factors, model.factors = model, [], []
+        self._lengths: dict[tuple[str, int], Tensor] = {}
+        self._units: dict[str, list[Tensor]] = {}
+        self._cosines: dict[tuple[str, int], list[Tensor]] = {}
+        num = sum(len(sublayers) + 2 for _, sublayers in model.config.sides)
+        self._gradients = torch.zeros((num, model.num_members), **model._kind)
+        self._has_gradients = False
+
+    def look(self, side: str, index: int, x: Tensor) -> None:
+        value, row = x.detach(), len(self._lengths)
+        self._lengths[side, index] = torch.linalg.vector_norm(value, dim=_OWN) / math.sqrt(value[0].numel())
+        if self._has_cosines:
+            self._look_along(side, index, value)
+        assert self._model.factors is not None
+        self._factors += [(row, factor) for factor in self._model.factors]
+        self._model.factors.clear()
+        if x.requires_grad:
+            self._has_gradients = True
+
+            def on_gradient(grad: Tensor) -> None:
+                torch.linalg.vector_norm(grad, dim=_OWN, out=self._gradients[row])
+                self._on_stream()
+
+            x.register_hook(on_gradient)
+        self._on_stream()
+
+    def _look_along(self, side: str, index: int, value: Tensor) -> None:
+        unit, t = value / torch.linalg.vector_norm(value, dim=-1, keepdim=True), value.shape[-2]
+        first, previous = self._units.get(side, [unit, unit])
+        self._units[side] = [first, unit]
+        num_vectors = unit[0, ..., 0].numel()
+        square = unit.sum(-2).square().flatten(1).sum(1)  # over all pairs of a sequence, a token with itself included
+        pairs = (square / num_vectors - 1) / (t - 1) if t > 1 else torch.ones_like(square)
+        along = [(unit * other).flatten(1).sum(1) / num_vectors for other in (first, previous)]
+        self._cosines[side, index] = [pairs, *along]
+
+    def streams(self) -> dict[tuple[str, int], Stream]:
+        """A stream is finite only where every norm on the way to it was: of entries whose squares overflow it would be
+        0."""
+        moments = torch.stack(list(self._lengths.values())).square()
+        finite = moments.isfinite()
+        if self._factors:
+            rows, factors = zip(*self._factors, strict=True)
+            odd, members = (~(torch.stack(factors) > 0)).nonzero(as_tuple=True)
+            finite[torch.tensor(rows, device=odd.device)[odd], members] = False
+        squares = self._gradients.square() if self._has_gradients else [None] * len(moments)
+        streams = {}
+        for row, place in enumerate(self._lengths):
+            pairs, along, behind = self._cosines.get(place, [None] * 3)
+            streams[place] = Stream(moments[row], pairs, along, behind, finite[row], squares[row])
+        return streams
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -254,29 +360,16 @@ def _leaf(x: Tensor) -> Tensor:
     return x.detach().requires_grad_() if x.is_floating_point() else x
 
 
-def _norms(model: Ensemble, name: str, grad: Tensor, weight: Tensor) -> Norms:
-    """Of a parameter, or of an input, which is a table of vectors (E, B T, D)."""
-    if name in INPUTS:
-        return Norms(grad.flatten(1, 2), weight.flatten(1, 2), 2, is_branch=False)
-    return Norms(grad, weight, model.num_dims[name], model.roles[name] in BRANCH_ROLES)
-
-
-def _reduce(name: str, norms: Norms, order: FirstOrder, *, keeps_steps: bool) -> None:
-    """Write the update of one parameter, without learning-rate multiplier and power of the width."""
-    for optimizer, functionals in order.functionals.items():
-        functionals[name].copy_(norms.functional(optimizer))
-        values = order.values[optimizer]
-        if keeps_steps:
-            step = norms.first_step(optimizer)
-            along = (norms.grad * step).reshape(len(step), -1).sum(1)
-            values[name].copy_(along / NORMALISATION[optimizer].constant)
-            order.steps[optimizer][name] = step
-        elif values is not functionals:
-            values[name].copy_(norms.alignment(optimizer))
-
-
 SIGN_TYPE = ("adam", "adamw", "rmsprop", "signsgd", "lion", "sophia")
 """Optimizers whose first step is the sign of the gradient, times a constant."""
+SUMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sgd", "momentum"), ("length",)),
+    **dict.fromkeys(SIGN_TYPE, ("sum_abs",)),
+    "lars": ("weight_length", "length"),
+    "lamb": ("weight_length", "sum_abs", "num_signs"),
+    "muon": ("nuclear",),
+}
+"""What the update of a matrix under an optimizer is made of, where it is made of attributes of ``Norms`` alone."""
 
 
 class Norms:
@@ -284,19 +377,33 @@ class Norms:
     step itself need not be.
 
     grad, weight: of E models, (E, ...). num_dims: of the parameter itself. is_branch: whether it is a branch's matrix.
-    rank: the largest that the gradient of a matrix can have, which is the number of tokens that pass it.
+    rank: the largest that the gradient of a matrix can have, which is the number of tokens that pass it. scratch: as
+    large as grad, to write into.
     """
 
     def __init__(
-        self, grad: Tensor, weight: Tensor, num_dims: int, is_branch: bool, *, rank: int | None = None
+        self,
+        grad: Tensor,
+        weight: Tensor,
+        num_dims: int,
+        is_branch: bool,
+        *,
+        rank: int | None = None,
+        scratch: Tensor | None = None,
     ) -> None:
         self.grad, self.num_dims = grad, num_dims
         self._weight, self._is_branch, self._rank = weight, is_branch, rank
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
+        self._scratch = None if scratch is None else scratch.view(self._grad_EN.shape)
 
     @cached_property
     def sum_abs(self) -> Tensor:
-        return torch.linalg.vector_norm(self._grad_EN, ord=1, dim=1)
+        return torch.abs(self._grad_EN, out=self._scratch).sum(1)  # a norm of order 1 takes three times as long
+
+    @cached_property
+    def num_signs(self) -> Tensor:
+        """The number of entries that are not 0."""
+        return torch.sign(self._grad_EN, out=self._scratch).abs_().sum(1)
 
     @cached_property
     def length(self) -> Tensor:
@@ -349,42 +456,7 @@ class Norms:
         """
         if optimizer != "lamb":
             return self.functional(optimizer)
-        signs = (self._grad_EN != 0).to(self._grad_EN).sum(1).clamp(min=1)
-        return self.functional(optimizer) * (self._grad_EN.shape[1] / signs).sqrt()
-
-
-def _watch(
-    side: str,
-    index: int,
-    x: Tensor,
-    x_0: Tensor,
-    previous: Tensor,
-    order: FirstOrder,
-    on_stream: Callable[[], None],
-) -> None:
-    value = x.detach()
-    second_moment = value.square().flatten(1).mean(1)
-    lengths = value.norm(dim=-1, keepdim=True)
-    unit = value / lengths
-    t = value.shape[-2]
-    pairs = (unit.sum(-2).square().sum(-1) - t) / (t * (t - 1)) if t > 1 else torch.ones_like(lengths[..., 0, 0])
-    along, behind = ((unit * other).sum(-1) / other.norm(dim=-1) for other in (x_0, previous))
-    stream = Stream(
-        second_moment=second_moment,
-        token_correlation=pairs.mean(-1),
-        cosine_with_input=along.flatten(1).mean(1),
-        cosine_with_previous=behind.flatten(1).mean(1),
-        is_finite=second_moment.isfinite(),  # a norm of entries whose squares overflow would silently be 0
-    )
-    order.streams[side, index] = stream
-    if x.requires_grad:
-        room = stream.gradient_square = torch.zeros_like(second_moment)
-
-        def on_gradient(grad: Tensor) -> None:
-            room.copy_(grad.square().flatten(1).sum(1))
-            on_stream()
-
-        x.register_hook(on_gradient)
+        return self.functional(optimizer) * (self._grad_EN.shape[1] / self.num_signs.clamp(min=1)).sqrt()
 
 
 # ---------------------------------------------------------------- what came of it

@@ -7,6 +7,7 @@ cores where that pays. Beside it stand, of as many networks of the same size:
     torchscale      a loop over torchscale's encoders
     torch           a loop over torch.nn.TransformerEncoder
     vmap            vmap(grad(functional_call)) of torch.nn.TransformerEncoder
+    3 optimizers    depthlaw itself, of sgd, adam and lamb at once
     two processes   the loop over torchscale's (or torch's), half of the networks in each of two processes of one thread
 
 ``compare`` yields a row for each size and contender, ``growth`` how time and memory grow, ``commands`` what commands
@@ -110,14 +111,16 @@ SIZES = (Size(64, 8), Size(64, 32), Size(64, 128), Size(64, 32, 8), Size(256, 8)
 class Ours:
     """depthlaw's ensemble, its members shared out to the cores."""
 
-    def __init__(self, size: Size, dtype: str = "float32", device: str = "cpu") -> None:
+    def __init__(
+        self, size: Size, dtype: str = "float32", device: str = "cpu", optimizers: Sequence[str] = ("sgd",)
+    ) -> None:
         import torch
 
         from depthlaw.sims.ensemble import Ensemble, Member
         from depthlaw.sims.measure import Question, threads_for
         from depthlaw.sims.update import draw_inputs
 
-        self.task, self.device = size.task, device
+        self.task, self.device, self.optimizers = size.task, device, optimizers
         question = Question(config=size.config, task=size.task)
         num_threads = threads_for(question, size.num_members) if device == "cpu" else 1
         each, kind, config = math.ceil(size.num_members / num_threads), getattr(torch, dtype), size.config
@@ -136,7 +139,7 @@ class Ours:
 
         def measure(part: tuple[Ensemble, Inputs]) -> None:
             model, inputs = part
-            first_order(model, inputs, self.task, ("sgd",))
+            first_order(model, inputs, self.task, self.optimizers)
 
         list(self.pool.map(measure, self.parts))
         _wait(self.device)
@@ -286,6 +289,7 @@ def contenders(device: str = "cpu") -> dict[str, Callable[[Size], Any]]:
         "torchscale": lambda size: Loop(size, torchscale_encoder, device),
         "torch": lambda size: Loop(size, torch_encoder, device),
         "vmap": lambda size: Mapped(size, torch_encoder, device),
+        "3 optimizers": lambda size: Ours(size, device=device, optimizers=("sgd", "adam", "lamb")),
         "two processes": lambda size: Apart(size, "torchscale" if has_torchscale else "torch"),
     }
     absent = ({"torchscale"} if not has_torchscale else set()) | ({"two processes"} if device != "cpu" else set())

@@ -176,10 +176,12 @@ def _rows(table_EVD: Tensor, tokens_EBT: Tensor) -> Tensor:
 class Fused(Ensemble):
     """The same function with torch's own attention, which keeps no scores. It has no forward-mode derivative."""
 
-    def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, is_causal: bool) -> Tensor:
+    is_traced = False
+
+    def _mixed(self, q_BTD: Tensor, k_BSD: Tensor, v_BSD: Tensor, is_causal: bool) -> Tensor:
         if self.config.logit_softcap:
-            return super()._mixed(q_BHTK, k_BHSK, v_BHSK, is_causal)
-        q, k, v = (x.flatten(0, 1) for x in (q_BHTK, k_BHSK, v_BHSK))
-        scale = self.config.attention_scale
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale)
-        return mixed.unflatten(0, q_BHTK.shape[:2])
+            return super()._mixed(q_BTD, k_BSD, v_BSD, is_causal)
+        size = (-1, self.config.size_of_head)
+        q, k, v = (x.flatten(0, 1).unflatten(-1, size).transpose(1, 2) for x in (q_BTD, k_BSD, v_BSD))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=self._scale)
+        return mixed.transpose(1, 2).flatten(-2).unflatten(0, q_BTD.shape[:2])

@@ -13,7 +13,7 @@ vocabulary of 128,112 words needs no text.
 >>> from depthlaw.sims.model import ModelConfig, alternating
 >>> from depthlaw.sims.training.data import DataConfig
 >>> from depthlaw.sims.training.plan import NODE, Sizes, plan
->>> from depthlaw.sims.training.train import TrainConfig
+>>> from depthlaw.sims.training.train import TrainConfig, losses_of
 >>> model = ModelConfig(encoder=alternating(48), placement="pre", d_model=1600, num_heads=25, is_causal=True)
 >>> config = TrainConfig(model=model, data=DataConfig(), learning_rate=1e-4, num_steps=1, batch_size=64)
 >>> sizes = Sizes(num_positions=1024, vocab_size=50257, num_classes=50257, is_causal=True)
@@ -29,12 +29,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from depthlaw.sims.config import BRANCH_ROLES, GATED, MIXED, ModelConfig, SublayerConfig
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+
+from depthlaw.sims.config import BRANCH_ROLES, MIXED, ModelConfig, SublayerConfig
+from depthlaw.sims.ensemble import Member
 from depthlaw.sims.model import Weight, weights_of
-from depthlaw.sims.training.data import Sizes
-from depthlaw.sims.training.frontend import Shape, tables_of
+from depthlaw.sims.training.data import Batch, Sizes
+from depthlaw.sims.training.frontend import Network, Shape, tables_of
 from depthlaw.sims.training.stepping import BY_ENTRY
-from depthlaw.sims.training.train import TrainConfig
+from depthlaw.sims.training.train import TrainConfig, losses_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +161,13 @@ def _memory(
     states = sum(states_of(config.optimizer, tensor) for tensor in tensors)
     if num_devices == 1 and config.optimizer in BY_ENTRY:
         states += num  # the zeros that it steps from
-    activations = activations_of(model, shape, math.ceil(config.batch_size / num_devices), width, recomputes=recomputes)
+    batch_size, precision = math.ceil(config.batch_size / num_devices), config.precision
+    activations = activations_of(model, shape, batch_size, precision, recomputes=recomputes)
     blocks = _blocks(tensors)
     largest, outside = max(blocks.values()), num - sum(blocks.values())
-    if width.narrow < width.wide:  # autocast keeps a copy of each matrix that it multiplied by
-        head = blocks.pop("head")
-        activations += width.narrow * (head + (max if recomputes else sum)(blocks.values()))
     # Of blocks two are whole, as the next is gathered meanwhile, and what stands outside; then their gradients, and a
     # sum of one.
-    working = 2 * num if num_devices == 1 else 3 * largest + 2 * outside + max(largest, outside)
+    working = num if num_devices == 1 else 3 * largest + 2 * outside + max(largest, outside)
     return Memory(
         weights=_share(width.wide * num, num_devices),
         gradients=_share(width.wide * num, num_devices),
@@ -191,108 +194,73 @@ def _blocks(tensors: list[Tensor]) -> dict[str, int]:
 
 # ---------------------------------------------------------------- activations
 
-_KEEPS_INPUT = ("gelu", "silu", "swiglu", "geglu", "leaky_relu", "relu2")
-"""The activations whose derivative is computed from another tensor than their output, as that of the others is."""
+_known: dict[str, int] = {}
+"""What networks keep that were asked for before, of a sweep those of all seeds and depths."""
 
 
-def activations_of(model: ModelConfig, shape: Shape, batch_size: int, width: Width, *, recomputes: bool) -> int:
-    """The bytes that autograd keeps of a batch from the forward to the backward pass, at their most."""
-    d, (wide, narrow) = model.d_model, width
-    positions = {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
-    tokens = {side: batch_size * num for side, num in positions.items()}
-    # Under autocast a projection of features is narrow, and the stream with it unless positions are added.
-    stream = narrow if shape.num_features and model.rotary_base else wide
-    kept, inside = 0, [0]
-    known: dict[tuple[object, ...], int] = {}
+def activations_of(model: ModelConfig, shape: Shape, batch_size: int, precision: str, *, recomputes: bool) -> int:
+    """The bytes that are kept of a batch from the forward to the backward pass, at their most, without the parameters.
+
+    A network that has each of the sublayers that differ once, and one with one of them more, say what it keeps.
+    """
+    different: dict[str, list[SublayerConfig]] = {}
+    numbers: dict[str, list[int]] = {}
     for side, sublayers in model.sides:
-        num = tokens[side]
-        for sublayer in sublayers:
-            key = (side, sublayer.kind, sublayer.norms, sublayer.trains_branch_weight, sublayer.has_layer_scale)
-            if key not in known:
-                attended = positions["encoder" if sublayer.kind == "cross" else side]
-                known[key] = num * kept_of_token(model, sublayer, width, stream, attended)
-                if sublayer.kind == "cross" and narrow < wide:  # keys and values each read a copy of the memory
-                    known[key] += 2 * narrow * d * tokens["encoder"]
-            inside.append(known[key])
-        kept += num * (_norm(model, d, stream) if model.ends_in_norm or model.has_second_stream else 0)
-        kept += 8 * num  # the tokens, as 64-bit integers, or less than that for a few features
-    if recomputes:
-        kept += sum(stream * d * tokens[side] * len(sublayers) for side, sublayers in model.sides)
-        kept += max(inside)
-    else:
-        kept += sum(inside)
-    if model.decoder and narrow == wide:
-        kept += narrow * d * tokens["encoder"]  # what every cross-attention reads
-    return kept + tokens[model.sides[-1][0]] * (narrow * d + wide * shape.num_classes + 8)
+        bare = [_without_numbers(sublayer) for sublayer in sublayers]
+        different[side] = [one for index, one in enumerate(bare) if one not in bare[:index]]
+        numbers[side] = [bare.count(one) for one in different[side]]
+
+    def kept(sides: Mapping[str, list[SublayerConfig]]) -> int:
+        encoder, decoder = (tuple(sides.get(side, ())) for side in ("encoder", "decoder"))
+        small = replace(model, encoder=encoder, decoder=decoder, recomputes=False)
+        asked = repr((small, shape, batch_size, precision))
+        if asked not in _known:
+            _known[asked] = _kept(small, shape, batch_size, precision)
+        return _known[asked]
+
+    once = kept(different)
+    more = {side: [kept(different | {side: [*ones, one]}) - once for one in ones] for side, ones in different.items()}
+    if not recomputes:
+        return once + sum((num - 1) * one for side in more for num, one in zip(numbers[side], more[side], strict=True))
+    width, positions = Width.of(precision), {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
+    # Under autocast a projection of features is narrow, and the stream with it unless positions are added.
+    stream = width.narrow if shape.num_features and model.rotary_base else width.wide
+    tokens = batch_size * sum(positions[side] * len(sublayers) for side, sublayers in model.sides)
+    return once - sum(map(sum, more.values())) + stream * model.d_model * tokens + max(map(max, more.values()))
 
 
-def _norm(model: ModelConfig, size: int, given: int, heads: int = 1) -> int:
-    """The bytes that a norm keeps of a token: its input, and what its gain multiplies, but not its output.
-
-    given: bytes of a number of its input. heads: how many are normalised apart.
-    """
-    if model.norm_kind == "dyt":  # keeps its result, which is the gain's input, or the reader's
-        return given * size * model.has_affine
-    statistics = {"layernorm": 2, "rmsnorm": 1, "derf": 0}[model.norm_kind]
-    return given * ((1 + model.has_affine) * size + statistics * heads)
-
-
-def kept_of_token(model: ModelConfig, sublayer: SublayerConfig, width: Width, stream: int, attended: int) -> int:
-    """The bytes that autograd keeps of a token of one sublayer.
-
-    stream: bytes of a number of the stream. attended: the positions that a token attends to. Each tensor is counted
-    where it is first kept: a linear map keeps its input, a norm as ``_norm`` says, attention its queries, keys, values
-    and result.
-    """
-    d, places, kind, narrow = model.d_model, model.places(sublayer), sublayer.kind, width.narrow
-    readers = 1 if kind == "cross" else len(_FIRST & set(model.roles(kind)))
-    kept = (readers if narrow < width.wide else 1) * narrow * d  # under autocast each map makes a copy of its own
-    kept += _norm(model, d, stream) if "pre" in places else 0
-    if kind != "ffn":
-        kept += _attention(model, places, width, attended)
-    if kind in ("ffn", "parallel"):
-        kept += _ffn(model, "inner" in places, width)
-    kept += _norm(model, d, narrow) if "branch" in places else 0
-    if sublayer.has_layer_scale or sublayer.trains_branch_weight:
-        kept += (stream if "branch" in places else narrow) * d
-    return kept + (_norm(model, d, stream) if "post" in places else 0)
+def _without_numbers(sublayer: SublayerConfig) -> SublayerConfig:
+    """What decides which tensors a sublayer keeps."""
+    return SublayerConfig(
+        kind=sublayer.kind,
+        input_scale=1.0 if sublayer.input_scale == 1 else 0.5,
+        input_weight=float(bool(sublayer.input_weight)),
+        value_weight=0.5 if sublayer.mixes_values else 1.0,
+        trains_branch_weight=sublayer.trains_branch_weight,
+        has_layer_scale=sublayer.has_layer_scale,
+        norms=sublayer.norms,
+    )
 
 
-_FIRST = frozenset({"q", "k", "v", "fc1", "fc3"})
-"""The matrices that read a sublayer's input."""
+def _kept(model: ModelConfig, shape: Shape, batch_size: int, precision: str) -> int:
+    """The same of a small network, which runs on tensors that have a size and no numbers."""
+    kept: dict[int, torch.Tensor] = {}
+    with FakeTensorMode():
+        network = Network([Member(model, 0)], shape, dtype=torch.float64 if precision == "float64" else torch.float32)
+        own = {parameter.untyped_storage()._cdata for parameter in network.parameters()}
+        tokens = torch.zeros((1, batch_size, shape.num_positions), dtype=torch.int64)
+        inputs = torch.zeros(*tokens.shape, shape.num_features) if shape.num_features else tokens
+        targets = torch.zeros((1, batch_size, shape.num_decoder_positions), dtype=torch.int64)
+        batch = Batch(inputs, targets, targets.clone()) if shape.has_decoder else Batch(inputs, None, tokens.clone())
 
+        def keep(x: torch.Tensor) -> torch.Tensor:
+            if (place := x.untyped_storage()._cdata) not in own:
+                kept[place] = x
+            return x
 
-def _attention(model: ModelConfig, places: frozenset[str], width: Width, attended: int) -> int:
-    wide, narrow = width
-    size, heads = model.num_heads * model.size_of_head, model.num_heads
-    kept = 4 * narrow * size  # queries; keys and values, once for each head of queries; what they come to
-    for place, num in (("q", heads), ("k", model.key_heads), ("v", model.key_heads)):
-        if place in places:
-            rows = 1 if model.has_wide_norms else num
-            kept += _norm(model, num * model.size_of_head, narrow, rows)
-    has_scale = model.placement == "normformer" and model.has_affine
-    if model.logit_softcap:
-        kept += 2 * narrow * heads * attended  # the scores before and behind the softmax
-    else:
-        kept += wide * heads  # what the softmax was divided by
-        # The result has the layout of the queries. Where heads come before tokens, a copy is what ``out`` reads.
-        is_copied = model.rotary_base or ("q" in places and not model.has_wide_norms) or has_scale
-        kept += narrow * size if is_copied else 0
-    return kept + (_inner(model, size, narrow, is_kept=not model.logit_softcap) if "inner" in places else 0)
-
-
-def _ffn(model: ModelConfig, has_inner: bool, width: Width) -> int:
-    hidden, narrow = model.hidden, width.narrow
-    kept = 3 if model.activation in GATED else 1  # what fc2, or the norm before it, reads, and the factors of that
-    kept += model.activation in _KEEPS_INPUT
-    kept *= narrow * hidden
-    return kept + (_inner(model, hidden, narrow, is_kept=model.activation in ("relu", "tanh")) if has_inner else 0)
-
-
-def _inner(model: ModelConfig, size: int, given: int, *, is_kept: bool) -> int:
-    """What a norm within a branch adds. is_kept: whether what makes the norm's input keeps it too; an elementwise
-    function in the norm's place does not."""
-    return _norm(model, size, given) + (given * size if is_kept and model.norm_kind in ("dyt", "derf") else 0)
+        with saved_tensors_hooks(keep, lambda x: x):
+            losses_of(network, batch, precision)
+        return sum(x.untyped_storage().nbytes() for x in kept.values())
 
 
 # ---------------------------------------------------------------- arithmetic

@@ -50,14 +50,14 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from depthlaw.sims.ensemble import Ensemble, Member, shape_of
@@ -428,6 +428,15 @@ class _Run:
         return "trained", f"held-out loss {held_out:.4g}, below {self.data.guess:.4g} without the input"
 
 
+def losses_of(network: nn.Module, batch: Batch, precision: str) -> Tensor:
+    """The loss of every label of every member, one behind the other; 0 where a label is ignored."""
+    is_mixed = precision == "bfloat16"
+    with torch.autocast(batch.labels.device.type, torch.bfloat16) if is_mixed else nullcontext():
+        logits_EBTC = network(batch.inputs, batch.decoder_inputs)
+    wide = logits_EBTC if logits_EBTC.dtype == torch.float64 else logits_EBTC.float()
+    return functional.cross_entropy(wide.flatten(0, 2), batch.labels.flatten(), ignore_index=IGNORED, reduction="none")
+
+
 class _Together:
     """Networks in the middle of their training, all behind the same step.
 
@@ -555,10 +564,6 @@ class _Together:
         """Over the processes."""
         return x if self.processes is None else self.processes.summed(x)
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        is_mixed = self.config.precision == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16) if is_mixed else nullcontext()
-
     def _losses(self, batch: Batch) -> Tensor:
         """The mean loss of each run's labels, (E,); of several processes, the part of it that is of this one's."""
         sums_E, counts_E = self._sums(batch)
@@ -566,12 +571,7 @@ class _Together:
 
     def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The sum of the losses of each run's labels, and how many these are, (E,)."""
-        with self._precision():
-            logits_EBTC = self.network(batch.inputs, batch.decoder_inputs)
-        wide = logits_EBTC if logits_EBTC.dtype == torch.float64 else logits_EBTC.float()
-        losses = functional.cross_entropy(
-            wide.flatten(0, 2), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
-        )
+        losses = losses_of(self.network, batch, self.config.precision)
         return losses.view(len(self.runs), -1).sum(1), (batch.labels != IGNORED).flatten(1).sum(1)
 
     @torch.no_grad()

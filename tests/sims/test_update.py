@@ -124,7 +124,7 @@ def test_linear_up_to_is_known_for_a_quadratic() -> None:
 def test_streams_are_what_they_are_called(placement: str) -> None:
     task = TASKS["logit, last"]
     model, inputs = setting(task, placement=placement)
-    order = first_order(model, inputs, task, ["sgd"])
+    order = first_order(model, inputs, task, ["sgd"], has_cosines=True)
     places, streams = [], []
     for side, index, x in model.walk(inputs.x.clone().requires_grad_(), None if inputs.y is None else inputs.y.clone()):
         places.append((side, index))
@@ -137,22 +137,29 @@ def test_streams_are_what_they_are_called(placement: str) -> None:
     def cosine(a: Tensor, b: Tensor) -> float:
         return float(a @ b / (a.norm() * b.norm()))
 
-    before = dict(zip(places, streams, strict=True))
+    before, correlations = dict(zip(places, streams, strict=True)), set[float]()
     for place, x, grad in zip(places, streams, grads, strict=True):
         stream, x_before = order.streams[place], before.get((place[0], place[1] - 1), x)
+        pairwise, with_input, with_previous = (
+            stream.token_correlation,
+            stream.cosine_with_input,
+            stream.cosine_with_previous,
+        )
+        assert pairwise is not None and with_input is not None and with_previous is not None
+        correlations.add(float(pairwise[0]))
         for member in range(len(SEEDS)):
             own, x_0 = x[member].detach(), first[place[0]][member].detach()
             assert float(stream.second_moment[member]) == pytest.approx(float((own**2).mean()))
             pairs = [cosine(own[b, i], own[b, j]) for b in range(B) for i, j in combinations(range(T), 2)]
-            assert float(stream.token_correlation[member]) == pytest.approx(sum(pairs) / len(pairs))
+            assert float(pairwise[member]) == pytest.approx(sum(pairs) / len(pairs))
             along = [cosine(own[b, i], x_0[b, i]) for b in range(B) for i in range(T)]
-            assert float(stream.cosine_with_input[member]) == pytest.approx(sum(along) / len(along))
+            assert float(with_input[member]) == pytest.approx(sum(along) / len(along))
             along = [cosine(own[b, i], x_before[member].detach()[b, i]) for b in range(B) for i in range(T)]
-            assert float(stream.cosine_with_previous[member]) == pytest.approx(sum(along) / len(along))
+            assert float(with_previous[member]) == pytest.approx(sum(along) / len(along))
             assert stream.gradient_square is not None
             assert float(stream.gradient_square[member]) == pytest.approx(float(grad[member].square().sum()))
         assert stream.is_finite.all()
-    assert len({float(stream.token_correlation[0]) for stream in order.streams.values()}) == len(places)
+    assert len(correlations) == len(places)
 
 
 def test_lamb_s_definition_counts_all_entries_and_its_step_those_that_move() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -91,10 +92,15 @@ def largest_batch(model: Model, num_nodes: int, *, recomputes: bool) -> int:
     """The most tokens a step that fit into the memory of so many nodes, the same number on each device; 0 for none."""
     num = NODE.devices * num_nodes
     ways: dict[str, Any] = {"num_devices": num, "recomputes": recomputes, "tensors": model.tensors}
-    batches = (replace(model.config, batch_size=each * num) for each in (1, 2))
-    one, two = (memory_of_training(config, model.sizes, **ways).total for config in batches)
-    fitting = 1 + (NODE.memory - one) // (two - one)  # memory grows in a straight line with the batch
-    return max(0, int(fitting)) * num * TOKENS
+
+    def over(each: int) -> float:
+        config = replace(model.config, batch_size=each * num)
+        return memory_of_training(config, model.sizes, **ways).total - NODE.memory
+
+    fitting = math.floor(1 - over(1) / (over(2) - over(1)))
+    while fitting > 0 and over(fitting) > 0:  # memory grows along straight lines, each steeper than the last
+        fitting -= math.ceil(over(fitting) / (over(fitting + 1) - over(fitting)))
+    return max(0, fitting) * num * TOKENS
 
 
 def large_models() -> str:

@@ -112,9 +112,11 @@ def _deep(weight: float, gain: float, activation: str, length: int) -> tuple[lis
     config = task.on(ModelConfig(encoder=encoder, d_model=32, activation=activation))
     model = Watched([Member(config, seed) for seed in seeds])
     inputs = draw_inputs(config, task, seeds, torch.float64, "cpu")
-    streams = first_order(model, replace(inputs, x=layer_norm(inputs.x)), task, ()).streams
+    streams = first_order(model, replace(inputs, x=layer_norm(inputs.x)), task, (), has_cosines=True).streams
     gradients: list[Any] = [streams["encoder", index].gradient_square for index in range(1, length + 1)]
-    turned = 1 - streams["encoder", length].cosine_with_input
+    cosine = streams["encoder", length].cosine_with_input
+    assert cosine is not None
+    turned = 1 - cosine
     log_gradient = (torch.stack(gradients).amax(0) / gradients[-1]).log()
     return turned.tolist(), log_gradient.tolist(), (weight * model.largest).tolist()
 

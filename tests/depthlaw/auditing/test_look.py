@@ -30,6 +30,7 @@ from depthlaw.sims.model import (
     decoder_layers,
     side_by_side,
 )
+from depthlaw.sims.pieces import Piece
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -331,8 +332,18 @@ def test_torch(name: str) -> None:
 # ---------------------------------------------------------------- the project's own model
 
 
+class InTorchsGraph(Transformer):
+    """Ours without its own backward pass, in which a sublayer is one operation."""
+
+    is_traced = False
+
+    def _do(self, piece: Piece, *inputs: Tensor | None) -> Any:
+        outputs, _ = piece.forward(inputs)
+        return outputs
+
+
 def ours(encoder: tuple[SublayerConfig, ...], **numbers: Any) -> Built:
-    return read(Transformer(ModelConfig(encoder=encoder, **{"d_model": D, "num_heads": HEADS, **numbers}), seed=0))
+    return read(InTorchsGraph(ModelConfig(encoder=encoder, **{"d_model": D, "num_heads": HEADS, **numbers}), seed=0))
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

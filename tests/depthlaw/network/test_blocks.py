@@ -211,11 +211,17 @@ def test_a_recipe_has_a_prediction_at_every_size(name: str) -> None:
 class WithTalkingHeads(Transformer):
     """CaiT's: scores, and behind the softmax weights, are mixed over heads by matrices that start at 0.02."""
 
-    def attend(self, scores_BHTS: torch.Tensor) -> torch.Tensor:
-        shape, kind = scores_BHTS.shape[-3:-2] * 2, scores_BHTS.dtype
+    is_traced = False
+
+    def _mixed(self, q_BTD: torch.Tensor, k_BSD: torch.Tensor, v_BSD: torch.Tensor, is_causal: bool) -> torch.Tensor:
+        assert not is_causal and not self.config.logit_softcap
+        heads = (self.config.num_heads, -1)
+        q, k, v = (x.unflatten(-1, heads).transpose(-3, -2) for x in (q_BTD, k_BSD, v_BSD))
+        shape, kind = heads[:1] * 2, q.dtype
         mixing = [0.02 * torch.randn(shape, generator=self._generator, dtype=kind) for _ in range(2)]
-        scores_BHTS = torch.einsum("gh,...hts->...gts", mixing[0], scores_BHTS)
-        return torch.einsum("gh,...hts->...gts", mixing[1], scores_BHTS.softmax(-1))
+        scores = torch.einsum("gh,...hts->...gts", mixing[0], self._scale * q @ k.mT)
+        weights = torch.einsum("gh,...hts->...gts", mixing[1], scores.softmax(-1))
+        return (weights @ v).transpose(-3, -2).flatten(-2)
 
 
 def test_what_cait_s_talking_heads_make_of_attention() -> None:

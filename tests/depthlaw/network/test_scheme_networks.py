@@ -79,8 +79,9 @@ def test_the_second_stream_sums_every_branch(recomputes: bool) -> None:
     plain, model = Transformer(twin, seed=3), Transformer(config, seed=3)
     second, stream = x, x
     for index in range(4):
-        stream, added, _ = plain._sublayer("encoder", index, twin.encoder[index].kind, stream, None, x, None)
-        second = second + added
+        name, kind = f"encoder_{index}", twin.encoder[index].kind
+        second = second + plain._branch(name, kind, stream, None, False, None)[0]
+        stream, _, _ = plain._sublayer("encoder", index, kind, stream, None, x, None)
     centred = second - second.mean(-1, keepdim=True)
     wanted = stream + centred / centred.square().mean(-1, keepdim=True).sqrt()
     assert torch.allclose(model(x), wanted, rtol=1e-12, atol=1e-12)
