@@ -131,6 +131,7 @@ def _of_own(
     if (name := said_by_model(stack, transformer)) is not None:
         raise BadInputError(f"{name} does not go with a model of your own, which says it itself")
     factory, folder = where(factory, hf)
+    inputs, aside = where(inputs, None)
 
     from depthlaw.advice.advice import of_model
     from depthlaw.auditing.builders import hugging_face, named
@@ -138,7 +139,7 @@ def _of_own(
     # What the model prints is no part of the answer.
     with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
         build = hugging_face(hf, width)[0] if hf is not None else named(factory or "", "--model", folder)
-        give = None if inputs is None else named(inputs, "--input")
+        give = None if inputs is None else named(inputs, "--input", aside)
         with progress(is_alive=True) as tell:
             return of_model(build, from_layers, transformer.layers or [], stack.optimizer, give, tell)
 

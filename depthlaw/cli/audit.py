@@ -208,6 +208,7 @@ class Asked:
             raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
         where(self.factory, self.hf)
         where(self.groups, None)
+        where(self.inputs, None)
         if self.recipe is not None:
             from depthlaw.recipes.catalogue import recipe as recipe_named
 
@@ -271,7 +272,8 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
         recipe = recipe or (own if asked.scheme is None else None)
     else:
         build = named(factory or "", "MODULE:FACTORY", place or str(folder))
-    give = None if asked.inputs is None else named(asked.inputs, "--input", str(folder))
+    given, aside = where(asked.inputs, None)
+    give = None if given is None else named(given, "--input", aside or str(folder))
     make, beside = where(asked.groups, None)
     groups = None if make is None else named(make, "--groups", beside or str(folder))
     with ExitStack() as stack:
@@ -286,7 +288,7 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
                 None
                 if asked.hf is None
                 else (str(Path(asked.hf).resolve()) if asked.hf.endswith(".json") else asked.hf, asked.width),
-                None if asked.inputs is None else Sent.of(asked.inputs, "--input", audit_name),
+                None if given is None else Sent.of(given, "--input", audit_name),
             )
             elsewhere = Elsewhere(stack.enter_context(Cluster(scheduler)), load)
         tell = stack.enter_context(progress(is_alive=True))

@@ -11,7 +11,7 @@ import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -272,12 +272,19 @@ class _Look:
             sublayers, final[side] = self._side(side, starts, ends, nodes)
             if sublayers:
                 sides[side] = sublayers
+        if names := self.doubled:
+            read = {weight.name for own in sides.values() for sub in own for weight in sub.weights}
+            some = ", ".join([*names][:4])
+            line = f"an attention reads several streams side by side ({some}), as in the double blocks of SD3"
+            if read & names or not sides:
+                raise ValueError(f"{type(self.module).__name__} has more than one residual stream: {line}")
+            self.unread.append(f"{line}, which are not read")
         if not sides:
             reason = self.unread[0] if self.unread else "nothing in it is added to what it was made of, as in x + F(x)"
             reason = reason if len(self.starts) > 1 else reason.removeprefix("encoder: ")
             raise ValueError(f"{type(self.module).__name__} has no residual stream that can be read: {reason}")
         has_cross = any(sub.kind == "cross" for sub in sides.get("decoder", ()))
-        if len(self.starts) > 1 and not has_cross and not self.serial:
+        if len(self.starts) > 1 and not has_cross and not self.serial and not self.doubled:
             self.unread.append(
                 f"{' and '.join(self.starts)} go through towers that meet at the end: audit each tower by itself"
             )
@@ -433,6 +440,8 @@ class _Look:
                 "between the two is not read"
             )
             return
+        if self.doubled & {*names}:
+            return
         convolves = any(node in self.flow.matrices and is_a(node, (CONVOLUTION,)) for node in inside)
         if not convolves:  # what comes before a stream, as the backbone of a detector, has its own ways
             self.serial.setdefault(side, []).extend(names)
@@ -440,6 +449,22 @@ class _Look:
         self.unread.append(
             f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"
         )
+
+    @cached_property
+    def doubled(self) -> Set[str]:
+        """The matrices of attentions over several streams: their sequences, each made by matrices of its own, stand one
+        behind the other, and what comes of them goes on to several matrices again."""
+        flow, matrices, names = self.flow, self.flow.matrices, dict[str, None]()
+        for node in flow.sorted(node for node in flow.graph if is_a(node, ("CatBackward",))):
+            parts = [operand for operand, _ in flow.active_edges(node) if operand is not None]
+            if len(parts) < 2 or not all(shape_of(part)[-1:] == shape_of(node)[-1:] for part in parts):
+                continue  # along the features
+            made = [{matrices[one] for one in flow.nearest(part, matrices.__contains__, flow.graph)} for part in parts]
+            behind = {matrices[one] for one in flow.next(node, matrices.__contains__)}
+            is_mixed = not any(one in matrices for one in flow.next(node, {*matrices, *flow.products}.__contains__))
+            if is_mixed and len(behind) > 1 and all(made) and len(set.union(*made)) == sum(map(len, made)):
+                names |= dict.fromkeys(sorted({*behind}.union(*made)))
+        return names.keys()
 
     def _joins(self, node: Node, width: int) -> bool:
         """Whether values as wide as the stream are put side by side."""

@@ -18,7 +18,8 @@ HF = option(
     metavar="NAME",
 )
 INPUTS = option(
-    "MODULE:FUNCTION, which is called with the model and returns what it is called with; guessed if left out.",
+    "MODULE:FUNCTION or path/to/file.py:FUNCTION, which is called with the model and returns what it is called with; "
+    "guessed if left out.",
     None,
     metavar="MODULE:FUNCTION",
     called="--input",

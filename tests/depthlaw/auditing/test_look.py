@@ -38,8 +38,8 @@ D, HEADS, F, V = 16, 2, 32, 50
 QKV_OUT = {"q", "k", "v", "out"}
 
 
-def read(module: nn.Module) -> Built:
-    return look(module, guess(module))
+def read(module: nn.Module, data: Any = None) -> Built:
+    return look(module, guess(module) if data is None else given(data, module))
 
 
 def line(sublayer: Sublayer) -> str:
@@ -724,6 +724,74 @@ def test_streams_side_by_side_are_refused() -> None:
     layers = x_transformers.Decoder(dim=D, depth=2, heads=HEADS, num_residual_streams=2)
     with pytest.raises(ValueError, match=r"no residual stream that can be read.*several streams"):
         read(x_transformers.TransformerWrapper(num_tokens=V, max_seq_len=16, attn_layers=layers))
+
+
+class Double(nn.Module):
+    """A block of two streams, as SD3's: one attention over both, one behind the other, and all else apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides = nn.ModuleList(nn.TransformerEncoderLayer(D, HEADS, F, 0.0, batch_first=True) for _ in "xc")
+        self.qkv = nn.ModuleList(nn.Linear(D, 3 * D) for _ in "xc")
+        self.out = nn.ModuleList(nn.Linear(D, D) for _ in "xc")
+
+    def forward(self, streams: Sequence[Tensor]) -> list[Tensor]:
+        normed: list[Any] = [side.norm1(x) for side, x in zip(self.sides, streams, strict=True)]
+        parts = zip(*(qkv(x).chunk(3, -1) for qkv, x in zip(self.qkv, normed, strict=True)), strict=True)
+        q, k, v = (torch.cat(part, 1).unflatten(2, (HEADS, -1)).transpose(1, 2) for part in parts)
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        sides: Any = zip(self.sides, streams, self.out, mixed.split([x.shape[1] for x in streams], 1), strict=True)
+        sums = [(side, x + out(own)) for side, x, out, own in sides]
+        return [x + side._ff_block(side.norm2(x)) for side, x in sums]
+
+
+class TwoStreams(nn.Module):
+    """is_joined: whether both go on as one sequence, as Flux's do."""
+
+    def __init__(self, *, is_joined: bool) -> None:
+        super().__init__()
+        self.doubles, self.inputs = nn.Sequential(Double(), Double()), nn.ModuleList(nn.Linear(D, D) for _ in "xc")
+        layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, norm_first=True, batch_first=True)
+        self.single = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False) if is_joined else None
+        self.norm = nn.LayerNorm(D)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        x, c = self.doubles([own(value) for own, value in zip(self.inputs, (x, c), strict=True)])
+        return self.norm(x if self.single is None else self.single(torch.cat([x, c], 1)))
+
+
+def test_two_streams_with_one_attention_are_refused_for_that_reason() -> None:
+    x, c = torch.randn(2, 6, D), torch.randn(2, 3, D)
+    reason = r"an attention reads several streams side by side \(doubles\.0\.out\.0\.weight, doubles\.0\.out"
+    with pytest.raises(ValueError, match=f"TwoStreams has more than one residual stream: {reason}"):
+        read(TwoStreams(is_joined=False), (x, c))
+    built = read(TwoStreams(is_joined=True), (x, c))
+    assert len(built.sublayers) == 4 and not built.serial
+    assert [line[:46] for line in built.unread] == ["an attention reads several streams side by sid"]
+
+
+class SecondKeys(nn.Module):
+    """A pre-LN encoder whose first attention also has keys and values of a text, by matrices of their own, and whose
+    layers read the text as tokens of their stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, norm_first=True, batch_first=True)
+        self.layers, self.norm = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.LayerNorm(D)
+        self.q, self.kv, self.kv_of_text, self.out = (nn.Linear(D, n * D) for n in (1, 2, 2, 1))
+        self.first_norm, self.text = nn.LayerNorm(D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, text: Tensor) -> Tensor:
+        normed = self.first_norm(x)
+        keys = torch.cat([self.kv(normed), self.kv_of_text(self.text(text))], 1).chunk(2, -1)
+        q, k, v = (part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in (self.q(normed), *keys))
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.norm(self.layers(torch.cat([x + self.out(mixed), self.text(text)], 1)))
+
+
+def test_keys_of_a_second_sequence_are_no_second_stream() -> None:
+    built = read(SecondKeys(), (torch.randn(2, 6, D), torch.randn(2, 3, D)))
+    assert len(built.sublayers) == 5 and not any("side by side" in line for line in built.unread)
 
 
 @pytest.mark.parametrize(
