@@ -284,7 +284,7 @@ class _Look:
             reason = reason if len(self.starts) > 1 else reason.removeprefix("encoder: ")
             raise ValueError(f"{type(self.module).__name__} has no residual stream that can be read: {reason}")
         has_cross = any(sub.kind == "cross" for sub in sides.get("decoder", ()))
-        if len(self.starts) > 1 and not has_cross and not self.serial and not self.doubled:
+        if len(sides) > 1 and not has_cross and not self.serial and not self.doubled:
             self.unread.append(
                 f"{' and '.join(self.starts)} go through towers that meet at the end: audit each tower by itself"
             )
