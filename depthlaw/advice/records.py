@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ GAINS = RESULTS / "gains.json"
 
 _FAMILIES = ("adam", "adamw")
 """A first step of the two is one: a run under either is a record of both."""
+_ONE = 1e-4
+"""Relative: a number that was read off a user's model is so near to the one that it is."""
 _OTHERS = ("after-start", "transfer")
 """How the names of records begin that do not say which schemes train: the first is of a few steps, the second of ways
 to go deeper. They are not in the wheel."""
@@ -49,26 +52,40 @@ def record_of(scheme: str, optimizer: str, num_sides: int = 1) -> dict[str, Any]
     }
 
 
-def kind_of(config: ModelConfig) -> dict[str, Any]:
-    """By what a model is compared with those that were trained: whether norms stand behind the sums, and whether its
-    FFN has a gate."""
-    sublayers = [sublayer for _, several in config.sides for sublayer in several]
+def kind_of(few: ModelConfig, many: ModelConfig) -> dict[str, Any]:
+    """By what a model is compared with those that were trained: whether norms stand behind the sums, whether its FFN
+    has a gate, and which of a sublayer's numbers are others in a deeper one.
+
+    few, many: the model, with the numbers of a shallower one and with its own.
+    """
+    sublayers = [sublayer for _, several in many.sides for sublayer in several]
+    first, last = few.encoder[-1], many.encoder[-1]
+    pairs = [(name, getattr(first, name), getattr(last, name)) for name in ("residual_weight", "branch_weight")]
+    for name in ("gains", "lr_multipliers"):
+        before, after = getattr(first, name), getattr(last, name)
+        pairs += [(name, before.get(role, 1.0), after.get(role, 1.0)) for role in {*before, *after}]
+    changed = {name for name, one, other in pairs if not math.isclose(one, other, rel_tol=_ONE)}
     return {
-        "is_post_norm": any("post" in config.places(sublayer) for sublayer in sublayers),
-        "is_gated": config.activation in GATED,
+        "is_post_norm": any("post" in many.places(sublayer) for sublayer in sublayers),
+        "is_gated": many.activation in GATED,
+        "changes_with_depth": sorted(changed),
     }
 
 
-def gain_of(remedy: str, model: str, config: ModelConfig, optimizer: str) -> dict[str, Any] | None:
+def gain_of(remedy: str, model: str, few: ModelConfig, many: ModelConfig, optimizer: str) -> dict[str, Any] | None:
     """What a remedy gained in training, in the model that was asked about or else in the nearest that was trained: one
-    with its norms in the same place and, where there is one, an FFN of the same kind. A row of ``GAINS``, and whether
-    it is of the model itself. None where nothing like it was trained: with two sides, or under an optimizer that is not
-    of Adam's family.
+    with its norms in the same place, and laws of depth of the same kind (a model whose branches have a weight that
+    falls with depth is like none without), and, where there is one, an FFN of the same kind. A row of ``GAINS``, and
+    whether it is of the model itself. None where nothing like it was trained: with two sides, or under an optimizer
+    that is not of Adam's family.
+
+    few, many: as in ``kind_of``.
     """
-    if optimizer not in _FAMILIES or len(config.sides) > 1:
+    if optimizer not in _FAMILIES or len(many.sides) > 1:
         return None
-    own = kind_of(config)
-    rows = [row for row in _gains() if row["remedy"] == remedy and row["is_post_norm"] == own["is_post_norm"]]
+    own = kind_of(few, many)
+    same = ("is_post_norm", "changes_with_depth")
+    rows = [row for row in _gains() if row["remedy"] == remedy and all(row[name] == own[name] for name in same)]
     if not rows:
         return None
     nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != own["is_gated"]))

@@ -167,7 +167,7 @@ class TwoDepths:
         """before: the tuned model, where the remedy changes it. own_rates: by role, what learning rates are multiplied
         by beside those of ``config``."""
         tuned, first = before or (self.tuned, self.first)
-        is_deeper = self.deep.depth > self.shallow.depth  # which is what was trained
+        has_gain = bool(changes) and self.deep.depth > self.shallow.depth  # which is what was trained
         own_rates = own_rates or {}
         factors = factors_of(first, outlook)
         leaves = {role: factor * own_rates.get(role, 1.0) for role, factor in factors.items() if role != "update"}
@@ -204,7 +204,7 @@ class TwoDepths:
             eps=eps,
             relative_update=relative_update,
             branches=outlook.branches,
-            gain=gain_of(name, self.deep.scheme.name, self.plain, self.optimizer) if changes and is_deeper else None,
+            gain=gain_of(name, self.deep.scheme.name, self.kept, self.plain, self.optimizer) if has_gain else None,
             keeps_forward=_weights(config) == _weights(self.plain),
             **rest,
         )

@@ -59,7 +59,11 @@ def gains(record: Record) -> list[dict[str, Any]]:
     rows = []
     for one in route.transfers(record.book, record.scale).values():
         layers = max(one.losses)
-        trial = record.experiment.arm(arm_name(one.model, layers, route.NOTHING, RATES[one.model][0])).trial
+        tuned, trial = (
+            record.experiment.arm(arm_name(one.model, depth, route.NOTHING, RATES[one.model][0])).trial
+            for depth in (TUNED, layers)
+        )
+        kind = kind_of(tuned.lower().model, trial.lower().model)
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
         for remedy in of_depth(one.model, layers)[1:]:
             gain = one.gain(remedy, layers)
@@ -67,7 +71,7 @@ def gains(record: Record) -> list[dict[str, Any]]:
             found: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
             found["num_seeds"] = gain.num
             found |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
-            rows.append({"model": _name(one), "remedy": remedy, **shape, **kind_of(trial.lower().model), **found})
+            rows.append({"model": _name(one), "remedy": remedy, **shape, **kind, **found})
     return rows
 
 
