@@ -62,10 +62,10 @@ def kind_of(config: ModelConfig) -> dict[str, Any]:
 def gain_of(remedy: str, model: str, config: ModelConfig, optimizer: str) -> dict[str, Any] | None:
     """What a remedy gained in training, in the model that was asked about or else in the nearest that was trained: one
     with its norms in the same place and, where there is one, an FFN of the same kind. A row of ``GAINS``, and whether
-    it is of the model itself. None where nothing like it was trained: with two sides, or under an optimizer that is not
-    of Adam's family.
+    it is of the model itself. None where nothing like it was trained: a model of another form, or with two sides, or
+    under an optimizer that is not of Adam's family.
     """
-    if optimizer not in _FAMILIES or len(config.sides) > 1:
+    if optimizer not in _FAMILIES or len(config.sides) > 1 or not _has_trained_form(config):
         return None
     own = kind_of(config)
     rows = [row for row in _gains() if row["remedy"] == remedy and row["is_post_norm"] == own["is_post_norm"]]
@@ -73,6 +73,19 @@ def gain_of(remedy: str, model: str, config: ModelConfig, optimizer: str) -> dic
         return None
     nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != own["is_gated"]))
     return nearest | {"is_same_model": nearest["model"] == model}
+
+
+def _has_trained_form(config: ModelConfig) -> bool:
+    """Whether a model is pre-norm with a final norm and nothing on its stream, or post-norm, as those are that were
+    trained. Trained weights or vectors on the branches, values that are mixed and a second stream are another form."""
+    sublayers = config.encoder
+    places = {config.places(sublayer) - {"q", "k"} for sublayer in sublayers}
+    is_pre = places == {frozenset({"pre"})} and all(sublayer.residual_weight == 1 for sublayer in sublayers)
+    return (
+        (places == {frozenset({"post"})} or (is_pre and config.ends_in_norm))
+        and not config.has_second_stream
+        and not any(s.trains_branch_weight or s.has_layer_scale or s.mixes_values or s.input_weight for s in sublayers)
+    )
 
 
 @cache

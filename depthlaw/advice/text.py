@@ -155,7 +155,9 @@ def _way(remedy: Remedy, advice: Advice) -> str:
     if remedy.worst <= HELD:
         left = f"Then {_each(advice)} kind of parameter moves it as far as before, {_WITHIN}."
     else:
-        left = f"That leaves {_worst(remedy)}, {WORDS[remedy.worst_role]}."
+        role = remedy.worst_role
+        means = "" if WORDS[role] == f"the {role}" else f", {WORDS[role]}"
+        left = f"That leaves {_worst(remedy)}{means}."
     return f"{remedy.name}: {_changes(remedy)}. {left}"
 
 

@@ -2,6 +2,7 @@
 order."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def test_no_runs_of_another_optimizer_another_way_or_two_sides() -> None:
     assert gain_of("rezero", "gpt2", config, "adamw") is None
     both = Network(scheme=scheme("pre-ln"), num_layers=(2, 2), arch="encoder-decoder", d_model=64, has_wide_heads=True)
     assert gain_of("depth-mup", "pre-ln", both.config("adamw"), "adamw") is None
+
+
+def test_no_runs_of_a_model_of_another_form() -> None:
+    """Without a final norm, with a weight on the stream, with norms at both ends of a branch or a trained vector."""
+    config = Network.of_recipe(recipe("llama-2"), 8, 64).config("adamw")
+    forms = ({"residual_weight": 2.0}, {"norms": frozenset({"pre", "branch"})}, {"has_layer_scale": True})
+    others = [replace(config, encoder=tuple(replace(one, **form) for one in config.encoder)) for form in forms]
+    assert gain_of("depth-mup", "mine", config, "adamw") is not None
+    for other in (*others, replace(config, has_final=False)):
+        assert gain_of("depth-mup", "mine", other, "adamw") is None
 
 
 def advice() -> Advice:
