@@ -221,7 +221,7 @@ LATER = (
     "10^270",
     "prints no",
     "sublayer 1 of 2 is 0 or beyond floats",
-    "deepnorm is a scheme, no published model",
+    "deepnorm is a scheme, no published model: write --scheme",
 )
 
 
