@@ -20,12 +20,13 @@ from depthlaw.advice.code import code
 from depthlaw.advice.own import OwnNetwork, warnings_of
 from depthlaw.advice.remedies import REPLICATES, TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, factors_of, matters_of, ranked, vanished_of
-from depthlaw.advice.text import line, show
+from depthlaw.advice.text import FLAT, line, show
 from depthlaw.network import EFFORT
 from depthlaw.network.embedding import beside_another
-from depthlaw.network.network import Network, sublayers_of
+from depthlaw.network.network import Network, check_words, sublayers_of
+from depthlaw.recipes.catalogue import recipe as recipe_named
+from depthlaw.recipes.catalogue import scheme as scheme_named
 from depthlaw.system.page import Page
-from depthlaw.theory.schemes import scheme as scheme_named
 
 if TYPE_CHECKING:
     from torch import nn
@@ -218,6 +219,7 @@ def advise(
     """
     if sum(one is not None for one in (scheme, recipe, model)) != 1:
         raise ValueError("give one of scheme, recipe and model")
+    check_words("advise", network)
     if model is not None:
         if given := [
             name for name, value in {"d_model": d_model, "arch": arch, **network}.items() if value is not None
@@ -229,8 +231,6 @@ def advise(
     if d_model is None:
         raise ValueError("d_model is wanted, the width of the model")
     if recipe is not None:
-        from depthlaw.recipes.catalogue import recipe as recipe_named
-
         published = recipe_named(recipe)
         if arch not in (None, published.arch):
             raise ValueError(f"the recipe {published.name} is of {published.arch} kind, not {arch}")
@@ -264,7 +264,7 @@ def compared(
         shares=depths.last.shares,
         matters=matters_of(depths.first, depths.last),
         remedies=ranked(remedies),
-        remarks=[*depths.remarks(remedies), *_of_the_embedding(depths, remedies)],
+        remarks=[*depths.remarks(remedies), *_of_the_embedding(depths, remedies), FLAT],
     )
 
 
@@ -308,6 +308,13 @@ def of_model(
         has_nearest=False,
         advance=advance,
     )
+    built: dict[tuple[int, ...], int] = {}
+    for depth in told.depths:
+        if (other := built.setdefault(tuple(depth.counts.values()), depth.asked)) != depth.asked:
+            raise ValueError(
+                f"the builder takes no notice of its number: asked for {other} and for {depth.asked} layers, it builds "
+                f"{' and '.join(map(str, depth.counts.values()))} both times"
+            )
     networks = {depth.asked: OwnNetwork.of(told, depth) for depth in told.depths}
     shallow, advices = networks[from_layers], []
     for place, number in enumerate(layers):

@@ -156,10 +156,6 @@ def slices_of(changed: Changed) -> list[Slice]:
     return slices
 
 
-def fits(pattern: str, name: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace(r"\*", "[0-9]+"), name) is not None
-
-
 def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer: str, title: str) -> list[str]:
     """Python to paste. ValueError, in one line, where a part of a parameter cannot be named in it."""
     changed = changed_by(remedy, deep, optimizer)
@@ -188,20 +184,21 @@ def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer
 @torch.no_grad()
 def initialised(model: nn.Module, changed: Changed) -> dict[str, tuple[nn.Parameter, Row]]:
     """Scale the values that a module was just built with. By name, its trained parameters and their rows. ValueError,
-    in one line, where it has parameters that the module which was read has not."""
-    table = patterns(changed.rows)
-    parameters = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    rows = {name: next((row for key, row in table.items() if fits(key, name)), None) for name in parameters}
-    if unknown := [name for name, row in rows.items() if row is None]:
+    in one line, where it has trained parameters that the module which was read has not, or lacks some of its, as
+    another number of layers does."""
+    named = dict(model.named_parameters())
+    parameters = {name: one for name, one in named.items() if one.requires_grad}
+    if unknown := [name for name in parameters if name not in changed.rows]:
         raise ValueError(f"these parameters are not of the model that was read: {', '.join(unknown)}")
-    for name, row in rows.items():
-        assert row is not None
-        parameters[name].mul_(row.scale)
+    if missing := [name for name in changed.rows if name not in named]:
+        raise ValueError(f"these parameters of the model that was read are not of this one: {', '.join(missing)}")
+    for name, parameter in parameters.items():
+        parameter.mul_(changed.rows[name].scale)
     for weight, scale in changed.slices:
         if weight.name in parameters:
             mine = replace(weight, parameter=parameters[weight.name])
             mine.write(mine.of(mine.parameter) * scale)
-    return {name: (parameters[name], row) for name, row in rows.items() if row is not None}
+    return {name: (one, changed.rows[name]) for name, one in parameters.items()}
 
 
 def param_groups(

@@ -74,14 +74,14 @@ def kind_of(few: ModelConfig, many: ModelConfig) -> dict[str, Any]:
 
 def gain_of(remedy: str, model: str, few: ModelConfig, many: ModelConfig, optimizer: str) -> dict[str, Any] | None:
     """What a remedy gained in training, in the model that was asked about or else in the nearest that was trained: one
-    with its norms in the same place, and laws of depth of the same kind (a model whose branches have a weight that
-    falls with depth is like none without), and, where there is one, an FFN of the same kind. A row of ``GAINS``, and
-    whether it is of the model itself. None where nothing like it was trained: with two sides, or under an optimizer
-    that is not of Adam's family.
+    with its norms in the same place and numbers of the same kind that are others in a deeper model (one whose branch
+    weight falls with depth is like none that has no such weight), and, where there is one, an FFN of the same kind. A
+    row of ``GAINS``, and whether it is of the model itself. None where nothing like it was trained: a model of another
+    form, or with two sides, or under an optimizer that is not of Adam's family.
 
     few, many: as in ``kind_of``.
     """
-    if optimizer not in _FAMILIES or len(many.sides) > 1:
+    if optimizer not in _FAMILIES or len(many.sides) > 1 or not _has_trained_form(many):
         return None
     own = kind_of(few, many)
     same = ("is_post_norm", "changes_with_depth")
@@ -90,6 +90,19 @@ def gain_of(remedy: str, model: str, few: ModelConfig, many: ModelConfig, optimi
         return None
     nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != own["is_gated"]))
     return nearest | {"is_same_model": nearest["model"] == model}
+
+
+def _has_trained_form(config: ModelConfig) -> bool:
+    """Whether a model is pre-norm with a final norm and nothing on its stream, or post-norm, as those are that were
+    trained. Trained weights or vectors on the branches, values that are mixed and a second stream are another form."""
+    sublayers = config.encoder
+    places = {config.places(sublayer) - {"q", "k"} for sublayer in sublayers}
+    is_pre = places == {frozenset({"pre"})} and all(sublayer.residual_weight == 1 for sublayer in sublayers)
+    return (
+        (places == {frozenset({"post"})} or (is_pre and config.ends_in_norm))
+        and not config.has_second_stream
+        and not any(s.trains_branch_weight or s.has_layer_scale or s.mixes_values or s.input_weight for s in sublayers)
+    )
 
 
 @cache

@@ -334,7 +334,6 @@ class TwoDepths:
         for left in {one.name: one for one in (*asked, *_published(by_name)) if one.leaves_out}.values():
             yield f"left out of {left.name}, as a published model has it: {left.leaves_out}"
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
-        yield "a flat first step does not promise better training: `depthlaw explain S3-49`"
 
 
 def _published(names: Iterable[str]) -> Iterator[Recipe]:

@@ -42,6 +42,8 @@ WORDS: Mapping[str, str] = {
     ALL: "all parameters together",
 }
 """What a role is, for who does not know its name."""
+FLAT = "a flat first step does not promise better training (`depthlaw explain S3-49`)"
+"""The last remark of all advice."""
 
 
 def times(factor: float) -> str:
@@ -79,7 +81,7 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
         _show_why(page, advices)
     more = [] if has_why else ["By kind of parameter, and why: --why."]
     more += ["As Python to paste: --code best, or --code NAME."] if best.changes and len(advices) == 1 else []
-    page.say(" ".join([*more, "A flat first step does not promise better training (`depthlaw explain S3-49`)."]), "dim")
+    page.say(" ".join([*more, f"{FLAT[0].upper()}{FLAT[1:]}."]), "dim")
 
 
 def line(advice: Advice) -> str:
@@ -155,7 +157,9 @@ def _way(remedy: Remedy, advice: Advice) -> str:
     if remedy.worst <= HELD:
         left = f"Then {_each(advice)} kind of parameter moves it as far as before, {_WITHIN}."
     else:
-        left = f"That leaves {_worst(remedy)}, {WORDS[remedy.worst_role]}."
+        role = remedy.worst_role
+        means = "" if WORDS[role] == f"the {role}" else f", {WORDS[role]}"
+        left = f"That leaves {_worst(remedy)}{means}."
     return f"{remedy.name}: {_changes(remedy)}. {left}"
 
 

@@ -15,14 +15,14 @@ from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config
 from depthlaw.network.lower import COUPLED, has_encoder_decoder
 from depthlaw.network.network import Network, sublayers_of
-from depthlaw.recipes.catalogue import recipe
+from depthlaw.recipes.catalogue import recipe, scheme
 from depthlaw.recipes.recipe import LETTERS, F, H, K, Recipe, evaluate
 from depthlaw.sims.model import ModelConfig, SublayerConfig, side_by_side
 from depthlaw.theory.asymptotics.evaluate import evaluate as evaluate_exactly
 from depthlaw.theory.optimizers import optimizer as optimizer_named
 from depthlaw.theory.rules.magnitude import gathered
 from depthlaw.theory.rules.solve import solve_rule
-from depthlaw.theory.schemes import Scheme, scheme
+from depthlaw.theory.schemes import Scheme
 from depthlaw.theory.stack import SCALED_ROLES
 from depthlaw.theory.symbols import L, M, N, d, l
 

@@ -69,8 +69,9 @@ def _grows(audit: Answer) -> str:
     return f"; the update {'grows' if exponent > 0 else 'shrinks'} as N^{exponent:.2f}"
 
 
-def show(page: Page, audit: Answer) -> None:
-    """The whole audit: what is built, how it moves, the faults, and what to do next."""
+def show(page: Page, audit: Answer, own: str = "--model MODULE:FACTORY") -> None:
+    """The whole audit: what is built, how it moves, the faults, and what to do next. own: the options by which
+    ``advise`` is asked about this model."""
     last = audit.depths[-1].built
     page.say(title(audit), "bold")
     if audit.nearest is not None and audit.nearest.fits and (differences := _differences(audit)):
@@ -98,7 +99,7 @@ def show(page: Page, audit: Answer) -> None:
         page.say(f"Remark: {remark}.", "dim")
     for line, style in _ending(audit):
         page.say(line, style)
-    if (command := _advise(audit)) is not None:
+    if (command := _advise(audit, own)) is not None:
         page.say_where(f"  {command}")
 
 
@@ -389,7 +390,7 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
             f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
             "may still need another learning rate at another depth."
         ), None  # fmt: skip
-    if _advise(audit) is not None:
+    if _advise(audit, "") is not None:
         yield "What to change when the model gets deeper:", None
 
 
@@ -398,14 +399,17 @@ def _has_copies(audit: Answer) -> bool:
     return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or bool(audit.depths[-1].built.shared)
 
 
-def _advise(audit: Answer) -> str | None:
-    """The command that says what to change between the depths of the audit; None where it would have no answer."""
+def _advise(audit: Answer, own: str) -> str | None:
+    """The command that says what to change between the depths of the audit; None where it would have no answer. It is
+    about this model, but about what it is meant to be where faults are to be mended first."""
     meant = audit.claimed or audit.nearest
     if meant is None or len(audit.layers) < 2 or any(own.get("update") == 0 for d in audit.depths for own in d.updates):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
+    if audit.predicted and (audit.claimed is None or not audit.faults):
+        return f"depthlaw advise {own} {depths}"
     if audit.nearest is not None and audit.nearest.differences:
-        return f"depthlaw advise --model MODULE:FACTORY {depths}" if audit.predicted else None
+        return None
     last = audit.depths[-1].built
     kind, arch = _kind(audit), ""
     if kind == "recipe":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.cli.shared import options
@@ -31,8 +31,13 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked(Stack):
+    optimizer: str = options.OPTIMIZER._replace(default="adamw")
+
+
 def run(
-    stack: Stack,
+    stack: Asked,
     transformer: Transformer,
     width: int | None = option(
         "The width d_model of the model; with --hf the width to build, 256 or less if left out.", most=100_000
@@ -84,6 +89,11 @@ def run(
     if model is not None or hf is not None:
         advices = _of_own(stack, transformer, width, from_layers, (model, hf, inputs), shows_traceback)
     else:
+        if (stack.scheme or stack.norm or transformer.recipe) is None:
+            raise BadInputError(
+                "name a model: your own, --model MODULE:FACTORY or --hf NAME, a published one, --recipe NAME, or "
+                "--scheme NAME"
+            )
         if width is None:
             raise BadInputError("--width D is wanted, unless the model is your own (--model MODULE:FACTORY, --hf NAME)")
         advices = _of_named(_asked(stack, transformer, width, from_layers, from_decoder_layers), stack.optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
@@ -150,8 +151,8 @@ def run(
         print_json(document(**documents[0]) if len(documents) == 1 else document(audits=documents))
     else:
         page = Page()
-        for outcome, _ in outcomes:
-            show(page, outcome.audit)
+        for one, (outcome, _) in zip(asked, outcomes, strict=True):
+            show(page, outcome.audit, one.own)
             for line in outcome.remarks:
                 page.say(line)
             if outcome.audit.faults and outcome.is_fine:
@@ -180,6 +181,12 @@ class Asked:
     by_layer: bool
     ignore: list[str] | None
     baseline: Path | None
+
+    @property
+    def own(self) -> str:
+        """The options by which ``advise`` is asked about the same model."""
+        given = {"--model": self.factory, "--hf": self.hf, "--width": self.width, "--input": self.inputs}
+        return " ".join(f"{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None)
 
     def reasons(self) -> dict[str, str]:
         """By kind of fault, why it does not count. ValueError, in one line, for what is no KIND=reason."""

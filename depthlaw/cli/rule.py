@@ -139,7 +139,7 @@ def show(
     said = warnings_of(others, is_held=True)
     for line in answer["warnings"]:
         if line not in said:
-            page.say(line, _WARNING)
+            page.say(f"{line[0].upper()}{line[1:]}.", _WARNING)
     if has_why:
         _show_details(page, answer, sides, rule, counts)
         _show_why(page, answer, sides)

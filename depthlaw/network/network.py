@@ -25,8 +25,31 @@ class NoTheoryError(ValueError):
     """No theory of this network is there; the text says of what, in one line."""
 
 
+_CALLED = {
+    "width": "d_model",
+    "heads": "num_heads",
+    "tokens": "num_tokens",
+    "batch": "batch_size",
+    "classes": "num_classes",
+}
+"""Words of the command line by which Python has other names."""
+
+
+def check_words(function: str, given: Mapping[str, Any]) -> None:
+    """TypeError, in one line, for a keyword of a function of Python that is no field of ``Network`` which it takes."""
+    for name in given:
+        if name == "num_layers":
+            raise TypeError(f"{function} takes no num_layers: the number of layers is layers here")
+        if name not in Network.__dataclass_fields__:
+            hint = f": here it is {_CALLED[name]}" if name in _CALLED else ""
+            raise TypeError(f"{function} takes no {name}{hint}")
+
+
 def sublayers_of(num_layers: int | tuple[int, int]) -> dict[str, Any]:
-    """The fields of a ``Network`` with so many layers, of a single stack or of both sides."""
+    """The fields of a ``Network`` with so many layers, of a single stack or of both sides. TypeError, in one line, for
+    a list."""
+    if isinstance(num_layers, list):
+        raise TypeError(f"layers is one depth, not {num_layers}: ask about each by itself")
     return {"num_layers": num_layers} if isinstance(num_layers, tuple) else {"num_sublayers": 2 * num_layers}
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network import ANY_WIDTH, EFFORT
-from depthlaw.network.network import Network, sublayers_of
+from depthlaw.network.network import Network, check_words, sublayers_of
+from depthlaw.recipes.catalogue import recipe as recipe_named
+from depthlaw.recipes.catalogue import scheme as scheme_named
 from depthlaw.theory.schemes import Scheme
-from depthlaw.theory.schemes import scheme as scheme_named
 
 if TYPE_CHECKING:
     from depthlaw.theory.meanfield.setting import Prediction
@@ -51,10 +52,9 @@ def predict(
         raise ValueError("optimizer is wanted, such as adamw")
     if (scheme is None) == (recipe is None):
         raise ValueError("give one of scheme and recipe")
+    check_words("predict", network)
     effort = 1.0 if is_precise else EFFORT[network.get("loss", "logit")]
     if recipe is not None:
-        from depthlaw.recipes.catalogue import recipe as recipe_named
-
         model = recipe_named(recipe)
         if layers is None:
             raise ValueError(f"layers is wanted, the number of layers of {model.name}")
@@ -67,6 +67,7 @@ def predict(
         published = Network.of_recipe(model, layers, d_model or model.size["d_model"], **network)
         return published.theory(optimizer, effort=effort)
     assert scheme is not None
+    chosen = scheme_named(scheme) if isinstance(scheme, str) else scheme
     if (layers is None) == (num_sublayers is None):
         raise ValueError("give one of layers and num_sublayers")
     if layers is None and arch is None:
@@ -76,8 +77,7 @@ def predict(
         from depthlaw.theory.meanfield.update import predict as predict_stack
 
         assert num_sublayers is not None
-        return predict_stack(scheme, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind, w=w, v=v)
-    chosen = scheme_named(scheme) if isinstance(scheme, str) else scheme
+        return predict_stack(chosen, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind, w=w, v=v)
     gains = {name: tuple(own) for name, own in (("w", w), ("v", v)) if own is not None}
     depth = {"num_sublayers": num_sublayers} if layers is None else sublayers_of(layers)
     kind = arch or ("encoder-decoder" if isinstance(layers, tuple) else "encoder")

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from sympy import Piecewise, Rational, S, ceiling, floor, sqrt
 
 from depthlaw.recipes.recipe import POST, PRE, SMALL, F, H, K, Law, Norms, Recipe, everywhere
-from depthlaw.theory.schemes import nearest
+from depthlaw.theory.schemes import SCHEMES, Scheme, nearest
+from depthlaw.theory.schemes import scheme as scheme_named
 from depthlaw.theory.symbols import N, d, l
 
 _HF = "huggingface/transformers 5.23.0, models"
@@ -368,5 +369,23 @@ def recipe(name: str) -> Recipe:
     'gelu'
     """
     if name not in RECIPES:
+        if name in SCHEMES:
+            raise ValueError(
+                f'{name} is a scheme, no published model: write --scheme {name} (in Python scheme="{name}")'
+            )
         raise ValueError(nearest(name, list(RECIPES), "recipe"))
     return RECIPES[name]
+
+
+def scheme(name: str) -> Scheme:
+    """The scheme of that name; ValueError otherwise, with the nearest names, or where it is a recipe's.
+
+    >>> from depthlaw.recipes.catalogue import scheme
+    >>> scheme("llama-2")
+    Traceback (most recent call last):
+        ...
+    ValueError: llama-2 is a recipe, a published model: write --recipe llama-2 (in Python recipe="llama-2")
+    """
+    if name in RECIPES and name not in SCHEMES:
+        raise ValueError(f'{name} is a recipe, a published model: write --recipe {name} (in Python recipe="{name}")')
+    return scheme_named(name)

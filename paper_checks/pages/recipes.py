@@ -305,7 +305,7 @@ def picture() -> Drawing:
         panels=[
             Panel(
                 title=f"Under {name}",
-                curves=[_curve(one, optimizer, f"--c{1 + index % 6}") for index, one in enumerate(SHOWN)],
+                curves=[_curve(one, optimizer, *look) for one, look in looks().items()],
                 x="layers N",
                 x_kind="depths",
                 y=f"update of one step, beside that at {FIRST} layers",
@@ -322,11 +322,19 @@ def picture() -> Drawing:
     )
 
 
-def _curve(name: str, optimizer: str, colour: str) -> Curve:
+def looks() -> dict[str, tuple[str, str]]:
+    """By recipe, the colour and style of its line, in which it is alone and unlike those that end beside it."""
+    ends = {name: recipe_law(name, "adamw").updates for name in SHOWN}
+    by_end = sorted(SHOWN, key=lambda name: -ends[name][LAST] / ends[name][FIRST])
+    both = [(f"--c{number}", style) for style in ("solid", "dashed") for number in range(1, 8)]
+    return dict(zip(by_end, both, strict=False))
+
+
+def _curve(name: str, optimizer: str, colour: str, style: str) -> Curve:
     updates, goes = recipe_law(name, optimizer).updates, going(name, optimizer)
     power = "no power law" if goes.bends else "flat" if abs(goes.end) < FLAT else f"N^{goes.end:.2f}"
     line = [(float(n), value / updates[FIRST]) for n, value in updates.items()]
-    return Curve(label=f"{SHOWN[name]}, {raised(power)}", line=line, colour=colour)
+    return Curve(label=f"{SHOWN[name]}, {raised(power)}", line=line, colour=colour, line_style=style)
 
 
 if __name__ == "__main__":

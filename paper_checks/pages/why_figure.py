@@ -21,7 +21,7 @@ from depthlaw.system.places import FIGURES
 PATH = FIGURES / "why.svg"
 TITLE = "How far one optimizer step moves a Transformer"
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
-LABELS = {"post-ln": "vanilla Post-LN", "deepnorm": "DeepNorm", "su-adam": "Su's row for Adam"}
+LABELS = {"post-ln": "vanilla Post-LN", "deepnorm": "DeepNorm", "su-adam": "Su's rule for Adam"}
 """By scheme."""
 
 

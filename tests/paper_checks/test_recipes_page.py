@@ -72,3 +72,9 @@ def test_measured_models_are_beside_their_own_prediction() -> None:
         values = [value for value in run.values["update"] if value is not None]
         assert line.total.mean == pytest.approx(sum(values) / len(values) / exact["update"].value)
         assert line.seeds == len(run.seeds)
+
+
+def test_no_two_lines_of_a_panel_look_alike() -> None:
+    for panel in recipes.picture().panels:
+        looks = [(curve.colour, curve.line_style) for curve in panel.curves]
+        assert len(set(looks)) == len(looks) == len(recipes.SHOWN)

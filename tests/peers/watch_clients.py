@@ -80,7 +80,7 @@ def records(content: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-@pytest.mark.parametrize("own", ["nothing", "by its steps", "by other steps", "in lines"])
+@pytest.mark.parametrize("own", ["nothing", "by its steps", "by other steps", "in lines", "by the module"])
 def test_wandb_offline_beside_what_the_run_logs_itself(
     own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,8 +96,9 @@ def test_wandb_offline_beside_what_the_run_logs_itself(
             "by its steps": lambda step: client.log({"own": step}, step=step),
             "by other steps": lambda step: client.log({"own": step}, step=100 * step),
             "in lines": lambda step: client.log({"own": step}),
+            "by the module": lambda step: wandb.log({"own": step}),
         }
-        run = watched(tmp_path, wandb if own == "nothing" else client, also=also.get(own))
+        run = watched(tmp_path, wandb if own in ("nothing", "by the module") else client, also=also.get(own))
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     kept: dict[str, dict[int, float]] = {}
     for data in records(path.read_bytes()):

@@ -670,7 +670,10 @@ class Walk:
                 beside = None if beside is None else passages[-1].carry(beside)
                 is_finite = np.isfinite(stream[-1].full).all()
             if not is_finite:
-                raise ArithmeticError(f"x_{place + 1} has tokens that are 0, or beyond the floats")
+                raise ArithmeticError(
+                    f"the stream behind sublayer {place + 1} of {len(sublayers)} is 0 or beyond floats, so nothing "
+                    "can be predicted of it"
+                )
             advance(1.0)
         self.streams.append(stream)
         self.added.append([passage.added for passage in passages])

@@ -264,9 +264,7 @@ def _alone(text: str, option: str) -> str:
 def scheme_name(text: str, option: str) -> str:
     """A name that is generated is known without sympy; of another one theory says what is near it."""
     if (name := _alone(text, option)) not in schemes():
-        if name in recipes():
-            raise BadInputError(f"{option}: {name} is a recipe, a published model: write --recipe {name}")
-        from depthlaw.theory.schemes import scheme
+        from depthlaw.recipes.catalogue import scheme
 
         with refusing(option):
             scheme(name)

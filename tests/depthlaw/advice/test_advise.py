@@ -395,6 +395,7 @@ def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
     text = told(*QUESTION)
     happens, do, other = re.split(r"\n(?=Do this|Or this)", text.partition("\nHow far")[0])
     best, another = advice.remedies[0], other_way(advice.remedies)
+    assert happens.startswith("If you change nothing")
     assert f"{advice.factors['update']:.3g} times as far" in " ".join(happens.split())
     assert do.startswith(f"Do this: {best.name}: ") and another is not None and another.name in other
     assert bool(best.own_rates) != bool(another.own_rates)

@@ -2,6 +2,7 @@
 order."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from depthlaw.advice.records import gain_of
 from depthlaw.advice.text import known_of
 from depthlaw.network.network import Network
 from depthlaw.recipes.catalogue import recipe
+from depthlaw.sims.config import ModelConfig
 from depthlaw.theory.schemes import scheme
+
+
+def of(name: str) -> tuple[ModelConfig, ModelConfig]:
+    """A recipe with the numbers of 4 layers, and with those of its own 8."""
+    one = recipe(name)
+    few, many = (Network.of_recipe(own, 8, 64).config("adamw") for own in (one.with_layers(4), one))
+    return few, many
 
 
 @pytest.mark.parametrize(
@@ -26,20 +35,49 @@ from depthlaw.theory.schemes import scheme
     ],
 )
 def test_runs_of_the_model_itself_or_of_the_nearest_one(name: str, nearest: str, is_same: bool) -> None:
-    """Norms in the same place before all; then the same kind of FFN."""
-    config = Network.of_recipe(recipe(name), 8, 64).config("adamw")
-    gain = gain_of("depth-mup", name, config, "adamw")
+    """Norms in the same place and laws of depth of the same kind before all; then the same kind of FFN."""
+    few, many = of(name)
+    gain = gain_of("depth-mup", name, few, many, "adamw")
     assert gain is not None and (gain["model"], gain["is_same_model"]) == (nearest, is_same)
     assert gain["low"] < gain["mean"] < gain["high"]
 
 
 def test_no_runs_of_another_optimizer_another_way_or_two_sides() -> None:
-    config = Network.of_recipe(recipe("gpt2"), 8, 64).config("adamw")
-    assert gain_of("learning-rates", "gpt2", config, "adam") is not None
-    assert gain_of("learning-rates", "gpt2", config, "sgd") is None
-    assert gain_of("rezero", "gpt2", config, "adamw") is None
-    both = Network(scheme=scheme("pre-ln"), num_layers=(2, 2), arch="encoder-decoder", d_model=64, has_wide_heads=True)
-    assert gain_of("depth-mup", "pre-ln", both.config("adamw"), "adamw") is None
+    both = of("gpt2")
+    assert gain_of("learning-rates", "gpt2", *both, "adam") is not None
+    assert gain_of("learning-rates", "gpt2", *both, "sgd") is None
+    assert gain_of("rezero", "gpt2", *both, "adamw") is None
+    two = Network(scheme=scheme("pre-ln"), num_layers=(2, 2), arch="encoder-decoder", d_model=64, has_wide_heads=True)
+    assert gain_of("depth-mup", "pre-ln", *[two.config("adamw")] * 2, "adamw") is None
+
+
+def test_no_runs_of_a_model_of_another_form() -> None:
+    """Without a final norm, with a weight on the stream, with norms at both ends of a branch or a trained vector."""
+    few, config = of("llama-2")
+    forms = ({"residual_weight": 2.0}, {"norms": frozenset({"pre", "branch"})}, {"has_layer_scale": True})
+    others = [replace(config, encoder=tuple(replace(one, **form) for one in config.encoder)) for form in forms]
+    assert gain_of("depth-mup", "mine", few, config, "adamw") is not None
+    for other in (*others, replace(config, has_final=False)):
+        assert gain_of("depth-mup", "mine", few, other, "adamw") is None
+
+
+def test_no_runs_of_a_model_with_another_law_of_depth() -> None:
+    """A branch weight that falls with depth does already what was tried on models without."""
+
+    def configs(name: str) -> list[ModelConfig]:
+        return [
+            Network(scheme=scheme(name), num_sublayers=2 * layers, d_model=64, has_wide_heads=True).config("adamw")
+            for layers in (4, 8)
+        ]
+
+    gains = {name: gain_of("learning-rates", "mine", *configs(name), "adamw") for name in ("pre-ln", "depth-mup")}
+    assert gains["pre-ln"] is not None and gains["pre-ln"]["model"] == "pre-ln" and gains["depth-mup"] is None
+
+
+def test_the_embedding_is_spoken_of_before_the_last_remark() -> None:
+    asked = advise(recipe="llama-3", optimizer="adamw", from_layers=2, layers=8, d_model=64)
+    *_, before, last = asked.remarks
+    assert "embedding" in before and last.startswith("a flat first step")
 
 
 def advice() -> Advice:
@@ -60,7 +98,15 @@ def test_what_was_seen_of_a_way_is_said_and_written(verdict: int, words: str, mo
 def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
     """Of gpt2 as ``GAINS`` has them. beaten_by: by remedy, with _ for -."""
     shared = {"model": "gpt2", "from_layers": 4, "layers": 32, "d_model": 32, "num_steps": 120, "num_seeds": 5}
-    shared |= {"is_post_norm": False, "is_gated": False, "mean": 0.1, "low": 0.05, "high": 0.15, "verdict": verdict}
+    shared |= {
+        "is_post_norm": False,
+        "is_gated": False,
+        "changes_with_depth": ["gains"],
+        "mean": 0.1,
+        "low": 0.05,
+        "high": 0.15,
+        "verdict": verdict,
+    }
     several = beaten_by or {"depth_mup": []}
     return [shared | {"remedy": name.replace("_", "-"), "beaten_by": own} for name, own in several.items()]
 

@@ -245,6 +245,18 @@ def test_a_parameter_that_was_not_read_is_refused() -> None:
             call()
 
 
+@pytest.mark.parametrize("num_layers", [MANY - 1, MANY + 1])
+def test_a_model_of_another_depth_is_refused(num_layers: int) -> None:
+    """Its names all fit, and the numbers are those of another depth."""
+    with pytest.raises(ValueError, match=rf"stack.{min(num_layers, MANY)}.n1.weight"):
+        asked("pre", "adamw").apply(made("pre", num_layers, 0), lr=1.0)
+
+
+def test_a_builder_that_takes_no_notice_of_its_number_has_no_advice() -> None:
+    with pytest.raises(ValueError, match=r"asked for 1 and for 2 layers, it builds 3 both times"):
+        of_model(lambda _: build(3), 1, [2], "adamw")
+
+
 def test_a_law_of_the_model_s_own_is_taken_back() -> None:
     """Its outputs fall as 1/sqrt(N): a remedy begins at the tuned model's scale, and says so."""
     advice = asked("falling", "adamw")
@@ -279,7 +291,7 @@ def test_the_command_reads_a_file(tmp_path: Path) -> None:
     model = f"{tmp_path / 'mine.py'}:build"
     found = document("advise", "--model", model, *QUESTION)
     assert found["network"]["model"] == "Odd" and "stack.*.one.into.weight" in found["remedies"][0]["code"]
-    text = told("advise", "--model", model, *QUESTION)
+    text = told("advise", "--model", model, "--from-layers", "1", "--layers", "2")  # adamw if nothing is said
     assert text.startswith("If you change nothing, one step of adamw moves Odd of 2 layers")
     refused = depthlaw("advise", "--model", f"{tmp_path / 'mine.py'}:breaks", *QUESTION)
     assert refused.returncode == 2 and "mine.py, line 8" in refused.stderr
@@ -316,6 +328,7 @@ def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> Non
         ("--hf meta-llama/Llama-2-7b-hf", "nothing is downloaded"),
         ("--model nowhere.py:build", "there is no file nowhere.py"),
         ("--scheme gpt2", "--width D is wanted"),
+        ("--width 64", "name a model: your own, --model MODULE:FACTORY"),
     ],
 )
 def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:

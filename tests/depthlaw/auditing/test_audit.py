@@ -1377,7 +1377,9 @@ def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callabl
     assert rest[-1] == "  depthlaw advise --model MODULE:FACTORY --optimizer adamw --from-layers 2 --layers 4"
     right = audit(transformer(LLAMA, flat), (2, 4), measures=False)
     assert str(right).splitlines()[0].endswith("no faults of its own, no differences from the recipe llama-2")
-    assert "--recipe llama-2" in str(right).splitlines()[-1]
+    assert "--recipe llama-2" in str(right)
+    like_it = audit(transformer(LLAMA, flat), (2, 4), num_seeds=2)
+    assert str(like_it).splitlines()[-1] == rest[-1], "the advice is of the user's own model, with its own names"
 
 
 def test_what_differs_and_is_no_fault_by_itself_stands_below_the_headline(beside: Callable[..., None]) -> None:

@@ -51,6 +51,8 @@ REFUSED = {
     "predict --recipe gpt2 --optimizer adamw --layers 2 --learning-rate 1": "belong to --after-steps",
     "predict --recipe gpt2 --optimizer lamb --layers 2 --width 64 --after-steps 3 --learning-rate 1": "derived of",
     "predict --scheme llama-2 --optimizer sgd --layers 2": "llama-2 is a recipe, a published model: write --recipe",
+    "predict --recipe deepnorm --optimizer sgd --layers 2": "deepnorm is a scheme, no published model: write --scheme",
+    "advise --from-layers 2 --layers 4 --width 64": "name a model: your own, --model MODULE:FACTORY or --hf NAME",
     "advise --recipe gpt2 --optimizer adamw --from-layers 2 --layers 4 --width 64 --lr 1": "takes no learning rate",
     "audit --hf meta-llama/Llama-2-7b-hf": "--hf takes a model type, such as llama or gpt2, or the path of",
     "audit absent.py:build": "there is no file absent.py",
@@ -118,7 +120,7 @@ REFUSED = {
     "experiment thousand-layers --workers 4096": "--workers 4096: the free memory is enough for ",
     "experiment thousand-layers --scale large": "1000 layers of width 512 with 32 x 64 tokens take 1",
     f"{TRAIN} --workers 4096": "--workers 4096: the free memory is enough for ",
-    f"predict {STACK} --attention --sublayers 2 --w 1e80,1e80 --v 1e80,1e80": "tokens that are 0, or beyond the floats",
+    f"predict {STACK} --attention --sublayers 2 --w 1e80,1e80 --v 1e80,1e80": "sublayer 1 of 2 is 0 or beyond floats",
     # of what advise has no answer to
     f"{ADVISE} --layers 2": "equal depths",
     f"{ADVISE} --layers 2,8": "equal depths",
@@ -218,7 +220,8 @@ LATER = (
     "not defined below",
     "10^270",
     "prints no",
-    "tokens that are 0, or beyond the floats",
+    "sublayer 1 of 2 is 0 or beyond floats",
+    "deepnorm is a scheme, no published model: write --scheme",
 )
 
 
