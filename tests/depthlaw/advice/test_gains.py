@@ -48,7 +48,7 @@ def test_no_runs_of_another_optimizer_another_way_or_two_sides() -> None:
     assert gain_of("learning-rates", "gpt2", *both, "sgd") is None
     assert gain_of("rezero", "gpt2", *both, "adamw") is None
     two = Network(scheme=scheme("pre-ln"), num_layers=(2, 2), arch="encoder-decoder", d_model=64, has_wide_heads=True)
-    assert gain_of("depth-mup", "pre-ln", *[two.config("adamw")] * 2, "adamw") is None
+    assert gain_of("depth-mup", "pre-ln", two.config("adamw"), two.config("adamw"), "adamw") is None
 
 
 def test_no_runs_of_a_model_of_another_form() -> None:
@@ -64,13 +64,13 @@ def test_no_runs_of_a_model_of_another_form() -> None:
 def test_no_runs_of_a_model_with_another_law_of_depth() -> None:
     """A branch weight that falls with depth does already what was tried on models without."""
 
-    def configs(name: str) -> list[ModelConfig]:
-        return [
-            Network(scheme=scheme(name), num_sublayers=2 * layers, d_model=64, has_wide_heads=True).config("adamw")
-            for layers in (4, 8)
-        ]
+    def of_scheme(name: str, layers: int) -> ModelConfig:
+        return Network(scheme=scheme(name), num_sublayers=2 * layers, d_model=64, has_wide_heads=True).config("adamw")
 
-    gains = {name: gain_of("learning-rates", "mine", *configs(name), "adamw") for name in ("pre-ln", "depth-mup")}
+    gains = {
+        name: gain_of("learning-rates", "mine", of_scheme(name, 4), of_scheme(name, 8), "adamw")
+        for name in ("pre-ln", "depth-mup")
+    }
     assert gains["pre-ln"] is not None and gains["pre-ln"]["model"] == "pre-ln" and gains["depth-mup"] is None
 
 

@@ -731,7 +731,7 @@ class Double(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sides = nn.ModuleList(nn.TransformerEncoderLayer(D, HEADS, F, 0.0, batch_first=True) for _ in "xc")
+        self.sides: Any = nn.ModuleList(nn.TransformerEncoderLayer(D, HEADS, F, 0.0, batch_first=True) for _ in "xc")
         self.qkv = nn.ModuleList(nn.Linear(D, 3 * D) for _ in "xc")
         self.out = nn.ModuleList(nn.Linear(D, D) for _ in "xc")
 
