@@ -64,6 +64,10 @@ class OwnNetwork(Network):
     def task(self) -> Task:
         return self.given
 
+    @property
+    def has_experts(self) -> bool:
+        return self.read.built.has_experts
+
     def kernel_update(
         self,
         optimizer: str,

@@ -167,7 +167,8 @@ class TwoDepths:
         """before: the tuned model, where the remedy changes it. own_rates: by role, what learning rates are multiplied
         by beside those of ``config``."""
         tuned, first = before or (self.tuned, self.first)
-        has_gain = bool(changes) and self.deep.depth > self.shallow.depth  # which is what was trained
+        # What was trained are deeper models, without experts.
+        has_gain = bool(changes) and self.deep.depth > self.shallow.depth and not self.deep.has_experts
         own_rates = own_rates or {}
         factors = factors_of(first, outlook)
         leaves = {role: factor * own_rates.get(role, 1.0) for role, factor in factors.items() if role != "update"}

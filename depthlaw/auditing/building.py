@@ -112,7 +112,10 @@ _COUNTS = ("layer", "depth", "block")
 
 
 def check_builder(build: Build) -> None:
-    """Refuse what takes no number of layers, or answers only when it is awaited."""
+    """Refuse what is no function, takes no number of layers, or answers only when it is awaited."""
+    if isinstance(build, nn.Module) or not callable(build):
+        kind = type(build).__name__
+        raise ValueError(f"a builder is wanted, a function of a number of layers that returns the module, not a {kind}")
     if inspect.iscoroutinefunction(build):
         raise ValueError(f"the builder {build.__name__} is an async function: it must return the module at once")
     try:

@@ -48,7 +48,8 @@ def title(audit: Answer) -> str:
     if not audit.nearest.fits:
         far = f"{name} is nearest, with {_num_differences(audit)}"
         return f"{start}, like no scheme or recipe that is known ({far}): {text}{grows}"
-    return f"{start}: {text} of its own, {_num_differences(audit)} from {name}{grows}"
+    beside = " beside its mixtures of experts" if audit.depths[-1].built.has_experts else ""
+    return f"{start}: {text} of its own, {_num_differences(audit)} from {name}{beside}{grows}"
 
 
 def _num_differences(audit: Answer) -> str:

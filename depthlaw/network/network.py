@@ -161,6 +161,11 @@ class Network:
         return recipe.config(round(first), self.d_model, self.num_heads, optimizer=optimizer)
 
     @property
+    def has_experts(self) -> bool:
+        """Whether each token meets a few experts of many, which no named network has."""
+        return False
+
+    @property
     def task(self) -> Task:
         """One input of the theorems, or tokens."""
         from depthlaw.sims.config import Task

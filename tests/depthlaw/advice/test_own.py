@@ -314,6 +314,7 @@ def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> Non
     (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
     (warning,) = (one for one in advice.warnings if "mixture of experts" in one)
     assert "router (layers.*.mlp.gate.weight)" in warning and "not in the prediction" in warning
+    assert all(remedy.gain is None for remedy in advice.remedies)
     names = pasted(advice.code(advice.named("learning-rate")))
     assert names["find"](names["PARAMETERS"], "layers.1.mlp.gate.weight")[:2] == ("other", 1)
 

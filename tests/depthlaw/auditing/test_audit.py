@@ -1420,14 +1420,22 @@ def test_growth_that_is_no_power_is_told_as_exponential() -> None:
             assert answer.exponential[:2] == (64, 128) and 6 < answer.exponential.factor < 10
 
 
-def test_a_mixture_of_experts_is_told_with_its_router() -> None:
+def test_a_mixture_of_experts_is_told_with_its_router(beside: Callable[..., None]) -> None:
     """And what a prediction of it leaves out is not said to be the width alone."""
+    beside("llama-2")
     build, _ = hugging_face("mixtral", 64)
     answer = audit(build, (1, 2), num_seeds=1)
     assert "router" in answer.roles
     assert any("by a router (layers.*.mlp.gate.weight)" in remark for remark in answer.findings.remarks)
     (remark,) = outside(answer.depths[-1], {"update": (23.5, 82.5)})
     assert "nothing else that is known" not in remark and "a few experts of many" in remark
+    assert "no differences from the recipe llama-2 beside its mixtures of experts" in repr(answer)
+
+
+@pytest.mark.parametrize(("given", "kind"), [(nn.Linear(2, 2), "Linear"), ("mymodel:build", "str")])
+def test_what_is_no_builder_is_told(given: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"a builder is wanted, a function .* not a {kind}"):
+        audit(given, (1, 2))
 
 
 # ---------------------------------------------------------------- a layer beside its siblings, without a claim
