@@ -368,6 +368,8 @@ class Sum:
                 whole = times(number, part)
             elif isinstance(number, Tensor):
                 whole = torch.addcmul(whole, number, part)
+            elif abs(number) > torch.finfo(part.dtype).max:
+                whole = whole + times(number, part)  # which overflows, where torch.add refuses
             else:
                 whole = torch.add(whole, part, alpha=number)
         assert whole is not None

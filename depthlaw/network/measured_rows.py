@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network
-from depthlaw.network.predicted_rows import predicted_row
+from depthlaw.network.predicted_rows import predicted_row, with_jacobians
 from depthlaw.sims import stats
-from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES
+from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES, ModelConfig
 from depthlaw.sims.records.record import Measurement
 from depthlaw.system.files import document
 
@@ -70,7 +70,7 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, measure
         "diverged": [{"seed": seed, **place.model_dump()} for seed, place in measured.diverged.items()],
         "unreliable": dict(measured.unreliable),
         "real_step": _estimate(measured.values["real_step"]) if "real_step" in measured.values else None,
-        **_extras(measured),
+        **_with_jacobians(_extras(measured), network.config(optimizer)),
     }
 
 
@@ -123,6 +123,13 @@ def _extras(measured: Measurement) -> dict[str, Any]:
             case ["layer", side, index, quantity]:
                 stream = extras.setdefault("streams", {}).setdefault(side, {}).setdefault(index, {})
                 stream[quantity] = _estimate(values)["measured"]
+    return extras
+
+
+def _with_jacobians(extras: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
+    numbers = {"encoder": len(config.encoder), "decoder": len(config.decoder)}
+    for side, streams in extras.get("streams", {}).items():
+        with_jacobians(streams, numbers[side])
     return extras
 
 

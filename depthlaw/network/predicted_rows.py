@@ -128,8 +128,8 @@ def layers_of(prediction: Prediction) -> dict[str, Any]:
     if not isinstance(prediction, KernelPrediction):
         return {}
     streams = {
-        side: {str(index): of_stream(stream) for index, stream in each}
-        for side, each in ((side, enumerate(of_side)) for side, of_side in prediction.streams.items())
+        side: with_jacobians({str(index): of_stream(stream) for index, stream in enumerate(of_side)}, len(of_side) - 1)
+        for side, of_side in prediction.streams.items()
     }
     updates: dict[str, dict[str, float | None]] = {}
     for layer in (layer for of_side in prediction.layers.values() for layer in of_side):
@@ -145,6 +145,28 @@ def of_stream(stream: Stream) -> dict[str, float | None]:
     log10 = stream.log10_gradient_square
     square = 10**log10 if log10 < sys.float_info.max_10_exp else math.inf
     return {name: finite(value) for name, value in {**asdict(stream), "gradient_square": square}.items()}
+
+
+def with_jacobians(streams: dict[str, dict[str, float | None]], last: int) -> dict[str, dict[str, float | None]]:
+    """Of one side, beside each x_l: the norm of the Jacobian d x_last / d x_l, 1 at the last. It is the root mean
+    square of its singular values, of those outputs that are read: the gradient of what is read, along a random
+    direction of x_last, is that much longer at x_l.
+
+    streams: by l, with "gradient_square", and its log10 where it may be beyond the floats. last: the sublayers of the
+    side. None behind that, where a gradient is not known or 0 at the end, and beyond the floats.
+    """
+    for index, stream in streams.items():
+        stream["jacobian"] = _ratio(stream, streams[str(last)]) if int(index) <= last else None
+    return streams
+
+
+def _ratio(stream: Mapping[str, float | None], last: Mapping[str, float | None]) -> float | None:
+    logs = [one.get("log10_gradient_square") for one in (stream, last)]
+    if logs[0] is not None and logs[1] is not None:
+        power = (logs[0] - logs[1]) / 2
+        return 10**power if power < sys.float_info.max_10_exp else None
+    square, end = stream.get("gradient_square"), last.get("gradient_square")
+    return math.sqrt(square / end) if square is not None and end else None
 
 
 def leading_order(setting: Setting) -> dict[str, Any]:

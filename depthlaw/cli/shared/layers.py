@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +9,14 @@ from depthlaw.cli.shared import words
 from depthlaw.system.page import Page, grid
 
 _SHOWN_LAYERS = 16
-_LOG10 = "log10_gradient_square"
+_IN_JSON_ALONE = ("gradient_square", "log10_gradient_square")
+"""What the Jacobian's norm is of."""
 
 
 def show_layers(page: Page, row: Mapping[str, Any]) -> None:
     """Of a row that has ``streams`` and ``updates_by_layer``; of another nothing."""
     for side, streams in row.get("streams", {}).items():
-        names = dict.fromkeys(name for stream in streams.values() for name in stream if name != _LOG10)
+        names = dict.fromkeys(name for stream in streams.values() for name in stream if name not in _IN_JSON_ALONE)
         columns = {name.replace("_", " "): {at: values.get(name) for at, values in streams.items()} for name in names}
         of_side = {"encoder": 2 * row.get("num_layers", 0), "decoder": 3 * row.get("num_decoder_layers", 0)}
         num_sublayers = of_side[side] if "num_layers" in row else row["num_sublayers"]
@@ -27,7 +27,8 @@ def show_layers(page: Page, row: Mapping[str, Any]) -> None:
         page.say(
             "second moment: of an entry of x_l. token correlation: the mean cosine of two tokens. cosine with "
             "previous: of x_l and x_(l-1), 1 where a sublayer is the identity. branch share: of the sum's square what "
-            "the branch adds. gradient square: of the objective's gradient at x_l, over all tokens.",
+            "the branch adds. jacobian: the root mean square of the singular values of the Jacobian from x_l to the "
+            "last sum; so much longer is the gradient at x_l than there.",
             "dim",
         )
     if parts := _by_kind(row.get("updates_by_layer", {})):
@@ -49,18 +50,9 @@ def _in_words(streams: list[Mapping[str, float | None]]) -> str:
             f"The first sublayer's output has a cosine of {cosines[1]:.3g} with its input, the last's "
             f"{cosines[-1]:.3g}."
         )
-    if (ratio := _gradient_ratio(streams[0], streams[-1])) is not None:
+    if (ratio := streams[0].get("jacobian")) is not None:
         texts.append(f"The gradient at x_0 is {ratio:.3g} times as long as at x_{end}.")
     return " ".join(texts)
-
-
-def _gradient_ratio(first: Mapping[str, float | None], last: Mapping[str, float | None]) -> float | None:
-    log10s = [stream.get(_LOG10) for stream in (first, last)]
-    squares = [stream.get("gradient_square") for stream in (first, last)]
-    if log10s[0] is not None and log10s[1] is not None:
-        power = (log10s[0] - log10s[1]) / 2
-        return 10**power if power < 300 else None
-    return math.sqrt(squares[0] / squares[1]) if squares[0] is not None and squares[1] else None
 
 
 def _by_kind(by_role: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float | None]]:

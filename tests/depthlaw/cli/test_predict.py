@@ -296,7 +296,15 @@ def test_a_gradient_beyond_the_floats_is_told_by_its_logarithm() -> None:
             layers={},
         )
     )
-    assert layers["streams"]["encoder"]["0"] == {**numbers, "gradient_square": None, "log10_gradient_square": 400.0}
+    gradient = {"gradient_square": None, "log10_gradient_square": 400.0, "jacobian": 1.0}
+    assert layers["streams"]["encoder"]["0"] == {**numbers, **gradient}
+
+
+def test_jacobians_are_of_gradients_beside_the_last() -> None:
+    streams: Any = {str(index): {"gradient_square": 4.0 ** (3 - index)} for index in range(5)}
+    assert [one["jacobian"] for one in predicted_rows.with_jacobians(streams, 3).values()] == [8.0, 4.0, 2.0, 1.0, None]
+    beyond: Any = {"0": {"log10_gradient_square": 900.0}, "1": {"log10_gradient_square": 0.0}}
+    assert [one["jacobian"] for one in predicted_rows.with_jacobians(beyond, 1).values()] == [None, 1.0]
 
 
 # ---------------------------------------------------------------- several side by side
