@@ -207,8 +207,18 @@ def known_of(remedy: Remedy) -> str:
 
 
 def _known(remedy: Remedy) -> str:
-    text = known_of(remedy)
+    """The same in a line; of what and how far the runs were is said by --why."""
+    text = known_of(remedy) if remedy.gain is None else _in_short(remedy.gain)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _in_short(gain: Mapping[str, Any]) -> str:
+    like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
+    beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
+    return (
+        f"{_VERDICTS[gain['verdict']]}: loss {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to {-gain['low']:+z.2f}) "
+        f"at {gain['layers']} layers of {like}{beaten}"
+    )
 
 
 def _trained(record: Mapping[str, Any]) -> str:
