@@ -52,35 +52,40 @@ def test_one_visit_is_a_walk(placement: str) -> None:
     assert np.array(visited.added[0]) == pytest.approx(np.array(plain.added[0]), rel=1e-12)
 
 
+@pytest.mark.parametrize("placement", ["none", "post"])
 @pytest.mark.parametrize("visits", [1, 2, 5])
-def test_linear_layers_have_a_closed_form(visits: int) -> None:
-    """x_r = (a + b M)^r x_0, M = W2 W1: powers of M are at right angles, and E |M^k x|^2 = v^k |x|^2. The gradient of
-    M is b times the sum over visits of (a + b M^T)^(R-1-r) h x_r^T, of W1 and W2 that times the other one."""
+def test_linear_layers_have_a_closed_form(visits: int, placement: str) -> None:
+    """y_r = (a + b M)^r x_0, M = W2 W1: powers of M are at right angles, and E |M^k x|^2 = v^k |x|^2. x_r is y_r or,
+    behind norms, y_r over its length. The gradient of M is b times the sum over visits of z_(R-1-r) y_r^T, where z_r is
+    (a + b M^T)^r h, over |y_R| behind norms; of W1 and W2 it is that times the other one."""
     a, b, gains = 0.9, 0.6, (1.3, 0.8)
     layer = Sublayer(kind=FFN, residual_weight=a, branch_weight=b, gains=dict(zip(("fc1", "fc2"), gains, strict=True)))
     network = Transformer(
-        encoder=(layer,), placement="none", activation="identity", ffn_ratio=1, visits=visits, has_final=False
+        encoder=(layer,), placement=placement, activation="identity", ffn_ratio=1, visits=visits, norm_kind="rmsnorm"
     )
     found = predict_kernel(network, Inputs(num_tokens=1), ["sgd"])["sgd"]
     square = (gains[0] * gains[1]) ** 2
 
     def product(r: int, s: int) -> float:
-        """(a + b M)^r x . (a + b M)^s x."""
+        """y_r . y_s, and z_r . z_s."""
         terms = range(min(r, s) + 1)
         return sum(math.comb(r, k) * math.comb(s, k) * a ** (r + s - 2 * k) * (b * b * square) ** k for k in terms)
 
-    streams = found.streams["encoder"]
-    assert [x.second_moment for x in streams] == pytest.approx([product(r, r) for r in range(visits + 1)])
-    assert [10**x.log10_gradient_square for x in streams[::-1]] == pytest.approx([x.second_moment for x in streams])
+    streams, numbers = found.streams["encoder"], range(visits + 1)
+    squares = [product(r, r) for r in numbers]
+    length = 1.0 if placement == "none" else squares[-1]
+    divided = [1.0] * len(squares) if placement == "none" else squares
+    assert [x.second_moment for x in streams] == pytest.approx([x / y for x, y in zip(squares, divided, strict=True)])
+    assert [10**x.log10_gradient_square for x in streams] == pytest.approx(
+        [x * y / length for x, y in zip(squares[::-1], divided, strict=True)]
+    )
+    assert [x.cosine_with_previous for x in streams[1:]] == pytest.approx(
+        [product(r, r + 1) / math.sqrt(product(r, r) * product(r + 1, r + 1)) for r in range(visits)]
+    )
     pairs = [(r, s) for r in range(visits) for s in range(visits)]
-    own = b * b * sum(product(visits - 1 - r, visits - 1 - s) * product(r, s) for r, s in pairs)
+    own = b * b * sum(product(visits - 1 - r, visits - 1 - s) * product(r, s) for r, s in pairs) / length
     assert found.roles["fc1"] == pytest.approx(own * gains[1] ** 2)
     assert found.roles["fc2"] == pytest.approx(own * gains[0] ** 2)
-    assert [x.cosine_with_previous for x in streams[1:]] == pytest.approx(
-        [a * math.sqrt(product(r, r) / product(r + 1, r + 1)) for r in range(visits)]
-        if visits == 1
-        else [product(r, r + 1) / math.sqrt(product(r, r) * product(r + 1, r + 1)) for r in range(visits)]
-    )
 
 
 def test_small_branches_add_up_over_visits_and_in_quadrature_over_layers() -> None:

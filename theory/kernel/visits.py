@@ -81,7 +81,7 @@ class Chain:
         square of the sum."""
         n = len(self._start)
         products = added.reshape(visit + 1, n, visit + 1, n)
-        own = self._weights[layer, :visit].copy()
+        own = self._weights[layer, :visit]
         self._entered[layer].append(own)
         with_added = np.einsum("st,stqu->tqu", own, products[:visit])
         of_added = np.zeros((n, visit + 1, n))
