@@ -228,7 +228,7 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
         error = f" {words.error_text(rows)}" if "error" in rows[0] else ""
         width = words.finite_width_text(rows, network["d_model"])
         page.say(f"predicted: at {answer['holds']}. {width}{error}", "dim")
-    for line in filter(None, (words.visits_text(rows), *_notes(answer))):
+    for line in filter(None, (words.visits_text(answer), *_notes(answer))):
         page.say(line)
     for row in rows:
         if "changes" in row:

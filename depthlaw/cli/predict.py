@@ -375,7 +375,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         show_layers(page, row)
     for line in filter(
         None,
-        (words.visits_text(rows), words.identity_text(answer), words.admin_text(answer), words.left_out_text(answer)),
+        (words.visits_text(answer), words.identity_text(answer), words.admin_text(answer), words.left_out_text(answer)),
     ):
         page.say(line)
     if (other := answer["embedding"]) is not None and other["says"]:

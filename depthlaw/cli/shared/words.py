@@ -57,13 +57,18 @@ def depth_cells(row: Mapping[str, Any], *, is_in_layers: bool) -> dict[str, str]
     return {"L": f"{row['num_sublayers'] // visits}{times}"} if times else depth
 
 
-def visits_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def visits_text(answer: Mapping[str, Any]) -> str:
     """Empty where each layer is visited once."""
-    if all("visits" not in row for row in rows):
+    if all("visits" not in row for row in answer["rows"]):
         return ""
+    from depthlaw.theory.rules.visits import counts_as
+
+    number = "R" if counts_as(answer["optimizer"], 1, 2) == 2 else "R^2"
     return (
         "x: visits of the same layers, with the same weights. The L of the scheme's formulas, as of all that is said "
-        "here, is the number of residual sums, a sublayer at each of its visits."
+        "here, is the number of residual sums, a sublayer at each of its visits. Where branches are small, R visits of "
+        f"a layer move the output as far as {number} layers of their own under {answer['optimizer']}, and make the "
+        "stream grow as R^2 of them do: `depthlaw rule --visits R` counts them so."
     )
 
 
