@@ -348,7 +348,7 @@ def test_visits_are_sums_of_their_own() -> None:
             name: grad.abs().pow(length).flatten(1).sum(1)
             for (name, _, _), grad in zip(model.tagged(), grads, strict=True)
         }
-        own = sum(square for name, square in squares.items() if "head" not in name) / D**power
+        own = torch.stack([square for name, square in squares.items() if "head" not in name]).sum(0) / D**power
         assert result.values[f"{optimizer}/update"] == pytest.approx(own.tolist(), rel=1e-9)
 
 

@@ -18,9 +18,11 @@ SELF, FFN = SublayerKind.SELF, SublayerKind.FFN
 TOKENS = Inputs(num_tokens=3, batch_size=2, correlation=0.4, readout="sum", loss="ce", num_classes=3)
 
 
-def layers(num_layers: int, **rest: float) -> tuple[Sublayer, ...]:
+def layers(num_layers: int, input_weight: float = 0.0) -> tuple[Sublayer, ...]:
     return tuple(
-        Sublayer(kind=kind, residual_weight=1.2, branch_weight=0.7, lr_multipliers={"q": 2.0}, **rest)
+        Sublayer(
+            kind=kind, residual_weight=1.2, branch_weight=0.7, lr_multipliers={"q": 2.0}, input_weight=input_weight
+        )
         for _ in range(num_layers)
         for kind in (SELF, FFN)
     )
