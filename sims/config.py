@@ -136,7 +136,8 @@ class ModelConfig:
     decoder's, where it is another. head_gain: the standard
     deviation of the head's entries in units of sqrt(1/D). num_outputs: the number of rows of the head, 0 for a model
     without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: whether normals have 24
-    bits, which are drawn four times as fast. recomputes: whether the backward pass keeps only what runs between
+    bits, which are drawn four times as fast. visits: how often a side's sublayers are gone through, with the same
+    weights each time. recomputes: whether the backward pass keeps only what runs between
     sublayers, and computes the rest again.
     """
 
@@ -172,6 +173,7 @@ class ModelConfig:
     vocab_size: int = 0
     has_short_draws: bool = False
     recomputes: bool = False
+    visits: int = 1
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
@@ -180,7 +182,12 @@ class ModelConfig:
             raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         if self.norm_kind not in NORM_KINDS:
             raise ValueError(f"norm_kind is one of {', '.join(NORM_KINDS)}, not {self.norm_kind!r}")
-        for name, number in (("d_model", self.d_model), ("num_heads", self.num_heads), ("ffn width", self.hidden)):
+        for name, number in (
+            ("d_model", self.d_model),
+            ("num_heads", self.num_heads),
+            ("ffn width", self.hidden),
+            ("visits", self.visits),
+        ):
             if number < 1:
                 raise ValueError(f"{name} is at least 1, not {number}")
         if self.head_size is None and self.d_model % self.num_heads:
@@ -263,6 +270,11 @@ class ModelConfig:
         """(name, sublayers) of the encoder and, where there is one, of the decoder."""
         decoder = (("decoder", self.decoder),) if self.decoder else ()
         return (("encoder", self.encoder), *decoder)
+
+    @property
+    def num_sums(self) -> dict[str, int]:
+        """By side, how many sums its stream passes: one in each sublayer, at each of its visits."""
+        return {side: self.visits * len(sublayers) for side, sublayers in self.sides}
 
 
 def alternating(

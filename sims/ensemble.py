@@ -170,7 +170,7 @@ def bytes_of_member(config: ModelConfig, num_vectors: int, num_tokens: int, item
             number += (6 + inner + of_norm * len(places & {"q", "k", "v"})) * d + scores
         return number
 
-    inside = [kept(sublayer) * num_vectors for _, side in config.sides for sublayer in side]
+    inside = [kept(sublayer) * num_vectors for _, side in config.sides for sublayer in side * config.visits]
     running = max(inside) + 2 * scores * num_vectors  # of the sublayer that is computed just then
     graph = running + (d * num_vectors * len(inside) if config.recomputes else sum(inside))
     passing = 5 * max(d * hidden, d * d, config.vocab_size * d)

@@ -86,7 +86,8 @@ class Question:
 
     @property
     def num_sublayers(self) -> int:
-        return len(self.config.encoder) + len(self.config.decoder)
+        """Each as often as it is visited."""
+        return sum(self.config.num_sums.values())
 
     @property
     def text(self) -> str:
@@ -385,11 +386,11 @@ def _part(
     for member in diverged:
         for column in listed.values():
             column[member] = math.nan
-    side, sublayers = config.sides[-1]
+    side, number = list(config.num_sums.items())[-1]
     for column in listed.values():  # a step that left the finite numbers: what was before it is as good as ever
         for member, value in enumerate(column):
             if not math.isfinite(value):
-                diverged.setdefault(member, Divergence(side, len(sublayers), "step"))
+                diverged.setdefault(member, Divergence(side, number, "step"))
     places = {seeds[member]: place for member, place in sorted(diverged.items())}
     return Result(list(seeds), listed, places, unreliable, question.dtype)
 
@@ -480,12 +481,12 @@ def rounding(
     model: Ensemble,
     inputs: Inputs,
     order: FirstOrder,
-    kinks: dict[str, Tensor],
+    kinks: dict[tuple[str, int], Tensor],
     advance: Callable[[float], None] = lambda _: None,
 ) -> dict[str, float]:
     """Each quantity's relative change under noise of one unit in the last place, where it is beyond ``_FAST_LIMIT``.
     The noise is put on every x_l of the first networks. order: the first-order result of these networks without noise.
-    kinks: the side of its kink on which each unit is without noise, by sublayer.
+    kinks: the side of its kink on which each unit is without noise, as of ``Transformer``.
 
     The gradients of q and k come from the differences between tokens, which deep post-LN makes smaller than rounding.
     Behind a norm of two numbers they are 0. Noise takes no unit to the other side of its kink: where the tokens have

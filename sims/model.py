@@ -4,7 +4,8 @@ r"""A Transformer of residual sublayers, as plain numbers: any depth, norm place
     ffn(u) = fc2(norm_inner(phi(fc1(u)))),   attention(u) = out(norm_inner(softmax(s q k^T) v))
 
 A sublayer may add x_0 again, times a weight of its own, and an attention may mix the values of the first attention of
-its side into its own. A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of
+its side into its own. Where layers are visited several times (``ModelConfig.visits``), each visit is a sum of its own,
+of the same weights. A gated FFN is fc2(norm_inner(phi(fc1(u)) * fc3(u))). Queries, keys and values may have norms of
 their own, keys and values fewer heads than queries, positions may be rotary, logits capped; attention and FFN may stand
 side by side.
 
@@ -201,18 +202,19 @@ class Transformer(nn.Module):
 
     roles: each parameter's role by its name. num_dims: how many dimensions of it are its own. lr_multipliers: what its
     learning rate is multiplied by. numbers: the weights of each sublayer, by its name.
-    kinks: a dictionary, or None. By the name of a sublayer it has on which side of an activation's kink each unit is,
-    (B, T, F): a forward pass writes what is missing, and keeps to what it finds.
-    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, and the matrix
-    has no gradient: a norm of it can be taken while it is small and near, and no two are held.
+    kinks: a dictionary, or None. By a sublayer's name and its visit it has on which side of an activation's kink each
+    unit is, (B, T, F): a forward pass writes what is missing, and keeps to what it finds.
+    receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, once for each
+    visit, and the matrix has no gradient: a norm of it can be taken while it is small and near, and no two are held.
     is_traced: whether a sublayer of pieces alone is one node of torch's graph. A subclass that puts something else in
     the place of a piece says no.
     """
 
     is_traced = True
-    kinks: dict[str, Tensor] | None = None
+    kinks: dict[tuple[str, int], Tensor] | None = None
     receive: Receive | None = None
     _recording: Program | None = None
+    _visit = 0
 
     def __init__(
         self,
@@ -315,17 +317,19 @@ class Transformer(nn.Module):
         x_BTD = self.on_stream(side, 0, self.config.embedding_multiplier * x_BTD)
         yield 0, x_BTD
         first_BTD, second_BTD, values_BTD = x_BTD, x_BTD, None
-        for index, sublayer in enumerate(sublayers):
-            arguments = (side, index, sublayer.kind, x_BTD, memory_BSD, first_BTD, values_BTD)
+        num_sums = self.config.num_sums[side]
+        for place in range(num_sums):
+            visit, index = divmod(place, len(sublayers))
+            arguments = (side, index, sublayers[index].kind, x_BTD, memory_BSD, first_BTD, values_BTD, visit)
             x_BTD, added_BTD, values_BTD = self._through(*arguments)
             if added_BTD is not None:
                 second_BTD = second_BTD + added_BTD
-            x_BTD = self.on_stream(side, index + 1, x_BTD)
-            yield index + 1, x_BTD
+            x_BTD = self.on_stream(side, place + 1, x_BTD)
+            yield place + 1, x_BTD
         if ends := self._places[side]:
             is_sum = "second" in ends
             x_BTD = x_BTD + self._norm("second", side, second_BTD) if is_sum else self._norm("final", side, x_BTD)
-            yield len(sublayers) + 1, self.on_stream(side, len(sublayers) + 1, x_BTD)
+            yield num_sums + 1, self.on_stream(side, num_sums + 1, x_BTD)
 
     def _through(self, *arguments: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Through a sublayer, which the backward pass computes again where the config says so."""
@@ -342,11 +346,13 @@ class Transformer(nn.Module):
         memory_BSD: Tensor | None,
         first_BTD: Tensor,
         values_BTD: Tensor | None,
+        visit: int = 0,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The stream behind the sublayer, what its branch adds to a second stream, and the side's first values so far.
 
         first_BTD: x_0. values_BTD: the values of the first attention, None before it.
         """
+        self._visit = visit
         name, is_causal = f"{side}_{index}", self.config.is_causal or side == "decoder"
         if self.kinks is None and name not in self._programs:
             self._programs[name] = self._program(name, kind, is_causal) if self._is_of_pieces(name, kind) else None
@@ -425,9 +431,9 @@ class Transformer(nn.Module):
         activated = phi(self.config.activation)
         if self.kinks is None or self.config.activation not in KINKED:
             return activated(u_BTF)
-        if name not in self.kinks:
-            self.kinks[name] = u_BTF.detach() > 0
-        return torch.where(self.kinks[name], u_BTF, -activated(u_BTF.new_tensor(-1.0)) * u_BTF)
+        if (place := (name, self._visit)) not in self.kinks:
+            self.kinks[place] = u_BTF.detach() > 0
+        return torch.where(self.kinks[place], u_BTF, -activated(u_BTF.new_tensor(-1.0)) * u_BTF)
 
     def _branch(
         self,

@@ -220,12 +220,24 @@ class _Reducer:
         self._sums = {one: self._room() for several in sums or () for one in several or ()} if has_all else None
         self._matrices: dict[tuple[torch.Size, bool], list[str]] = {}
         self._reduced: set[str] = set()
+        self._visits: dict[str, list[tuple[Tensor, Tensor]]] = {}
         self._rooms_of_matrices: Tensor | None = None
 
     def receive(self, name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
-        assert name not in self._reduced, f"{name} multiplies twice, and norms of parts of its gradient do not add up"
+        """Of a matrix that multiplies at several visits the gradient is made at the last one that is received: norms of
+        its parts do not add up."""
+        visits = self._visits.setdefault(name, [])
+        visits.append((x_END, grad_ENF))
+        if len(visits) == self.model.config.visits or self.model.roles[name] not in BRANCH_ROLES:
+            self._reduce(name, weight_EFD)
+
+    def _reduce(self, name: str, weight_EFD: Tensor) -> None:
+        assert name not in self._reduced, f"{name} multiplies more often than its layer is visited"
         self._reduced.add(name)
-        is_branch = self.model.roles[name] in BRANCH_ROLES
+        is_branch, visits = self.model.roles[name] in BRANCH_ROLES, self._visits.pop(name)
+        x_END, grad_ENF = (
+            torch.cat(factors, 1) if len(visits) > 1 else factors[0] for factors in zip(*visits, strict=True)
+        )
         room, scratch = self._scratch(weight_EFD)
         grad_EFD = torch.bmm(grad_ENF.mT, x_END, out=room)
         norms = Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1], scratch=scratch)
@@ -249,6 +261,8 @@ class _Reducer:
     @torch.no_grad()
     def take(self, grads: Mapping[str, Tensor | None]) -> None:
         """What was not received, and what is left to do: learning-rate multipliers, and powers of the width."""
+        for name in list(self._visits):  # no gradient came from some of its visits
+            self._reduce(name, self.trained[name])
         for (shape, is_branch), names in self._matrices.items():
             assert self._sums is not None
             bare = torch.empty((len(names) * shape[0], *shape[1:]), device="meta")
@@ -306,7 +320,7 @@ class _Watch:
         self._lengths: dict[tuple[str, int], Tensor] = {}
         self._units: dict[str, list[Tensor]] = {}
         self._cosines: dict[tuple[str, int], list[Tensor]] = {}
-        num = sum(len(sublayers) + 2 for _, sublayers in model.config.sides)
+        num = sum(number + 2 for number in model.config.num_sums.values())
         self._gradients = torch.zeros((num, model.num_members), **model._kind)
         self._has_gradients = False
 

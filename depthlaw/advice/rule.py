@@ -20,6 +20,7 @@ from depthlaw.theory.rules.check import rule_scheme
 from depthlaw.theory.rules.magnitude import compact
 from depthlaw.theory.rules.selection import Member
 from depthlaw.theory.rules.solve import Rule, SideRule, solve_rule, update_under
+from depthlaw.theory.rules.visits import counts_as
 from depthlaw.theory.symbols import M, N
 from depthlaw.theory.tables import order_cells
 
@@ -79,6 +80,20 @@ def rule_document(
     answer["deepnet"] = beside_deepnet(rule, sides) if in_full else None
     answer["start"] = starts(rule, sides, activation, norm_kind)
     return answer
+
+
+def visits_document(optimizer: str, num_layers: int, visits: int) -> dict[str, Any] | None:
+    """How many layers of their own so many layers count as that are visited so often; None where that is once."""
+    if visits == 1:
+        return None
+    counted = counts_as(optimizer, num_layers, visits)
+    why = "and add up before they are squared" if counted > num_layers * visits else "and a step has a size of its own"
+    says = (
+        f"{num_layers} layers, visited {visits} times, count as {counted} layers of their own under {optimizer}: the "
+        f"gradients of visits are alike where branches are small, {why}. What is said below of other parameters is of "
+        "so many layers of their own."
+    )
+    return {"visits": visits, "own_layers": num_layers, "count_as": counted, "says": says}
 
 
 def _side(rule: Rule, side: SideRule, counts: Mapping[str, int]) -> dict[str, Any]:

@@ -82,6 +82,8 @@ def run(
         raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
     if stack.sublayers is not None:
         raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
+    if stack.is_visited:
+        raise BadInputError("--visits: advise knows no layers that are visited again; predict, measure and rule do")
     if transformer.layers is None:
         raise BadInputError("--layers N is wanted: the number of layers that the model is to have, or several: 24,48")
     if code is not None and len(transformer.layers) > 1:

@@ -126,11 +126,11 @@ def run(
 
 def _predicted(asked: Sequence[Network], optimizer: str) -> tuple[list[Prediction | None], str | None]:
     """Of each network. None where there is no theory of it, and why."""
-    from depthlaw.network.network import FFN, NoTheoryError
+    from depthlaw.network.network import NoTheoryError
 
     predictions: list[Prediction | None] = []
     reason = None
-    passes = sum(2 * network.depth for network in asked if network.arch != FFN)
+    passes = sum(2 * network.depth for network in asked if network.is_walked)
     with counted("predicting", passes) as advance, refusing():
         for network in asked:
             try:
@@ -225,10 +225,10 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
     if answer["not_predicted"] is not None:
         page.say(f"Nothing is predicted: {answer['not_predicted']}.", "dim")
     else:
-        error = "" if network["arch"] == "ffn" else f" {words.error_text(rows)}"
+        error = f" {words.error_text(rows)}" if "error" in rows[0] else ""
         width = words.finite_width_text(rows, network["d_model"])
         page.say(f"predicted: at {answer['holds']}. {width}{error}", "dim")
-    for line in _notes(answer):
+    for line in filter(None, (words.visits_text(answer), *_notes(answer))):
         page.say(line)
     for row in rows:
         if "changes" in row:

@@ -105,7 +105,7 @@ def run(
         print_json(answer)
         return
     page = Page()
-    if transformer.attention:
+    if transformer.attention or stack.is_visited:
         _show_transformers(page, answer, has_roles=roles, is_in_layers=transformer.is_in_layers)
     else:
         _show_stacks(page, answer)
@@ -123,13 +123,15 @@ class _How(NamedTuple):
 def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How) -> dict[str, Any]:
     """The document of one scheme or recipe. transformer: with what the recipe says itself."""
     transformer.check_given()
-    if how.is_precise and not transformer.attention:
+    if width is not None and not transformer.attention:
+        raise BadInputError("--width needs --attention: without it the prediction is at infinite width")
+    if how.is_precise and not (transformer.attention or stack.is_visited):
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
-    if transformer.attention:
+    if transformer.attention or stack.is_visited:
         return _of_transformers(stack, transformer, width, how)
     if how.by_layer:
         raise BadInputError("--by-layer needs --attention: FFNs alone have no prediction by layer")
-    return _of_stacks(stack, width)
+    return _of_stacks(stack)
 
 
 def _each(stack: Stack, transformer: Transformer) -> list[tuple[Stack, Transformer]]:
@@ -160,9 +162,7 @@ def _run_several(
     _show_several(Page(), answers, has_roles=has_roles, is_in_layers=asked[0][1].is_in_layers)
 
 
-def _of_stacks(stack: Stack, width: int | None) -> dict[str, Any]:
-    if width is not None:
-        raise BadInputError("--width needs --attention: without it the prediction is at infinite width")
+def _of_stacks(stack: Stack) -> dict[str, Any]:
     if stack.sublayers is None:
         raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
     lists = stack.lists(stack.sublayers)
@@ -197,8 +197,8 @@ def _later(
 
 def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, how: _How) -> dict[str, Any]:
     """Everything that can be wrong with the input is said before anything is predicted."""
-    has_wide_heads = transformer.num_heads is None
-    if not has_wide_heads and width is None:
+    has_wide_heads = bool(transformer.attention) and transformer.num_heads is None
+    if transformer.attention and not has_wide_heads and width is None:
         raise BadInputError("--heads needs --width: their ratio is the size of a head, infinite without the two")
 
     from depthlaw.network import ANY_WIDTH, EFFORT
@@ -373,7 +373,10 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
     for row in rows:
         show_layers(page, row)
-    for line in filter(None, (words.identity_text(answer), words.admin_text(answer), words.left_out_text(answer))):
+    for line in filter(
+        None,
+        (words.visits_text(answer), words.identity_text(answer), words.admin_text(answer), words.left_out_text(answer)),
+    ):
         page.say(line)
     if (other := answer["embedding"]) is not None and other["says"]:
         first, last = (next(iter(depth.items())) for depth in (depths[0], depths[-1]))

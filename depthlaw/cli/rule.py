@@ -23,6 +23,7 @@ EXAMPLES = (
     "rule --norm pre --optimizer adamw --arch decoder --layers 48 --activation gelu --width 1024 --why",
     "rule --norm pre --optimizer adamw --arch decoder --layers 48 --json",
     "rule --norm pre --optimizer adamw --arch decoder --from-layers 48 --layers 96 --width 1024",
+    "rule --norm post --optimizer sgd --arch decoder --layers 6 --visits 8",
     "rule --norm post --optimizer sgd --arch encoder-decoder --layers 18 --decoder-layers 6",
 )
 Entry = Mapping[str, Any]
@@ -37,6 +38,11 @@ def run(
     optimizer: str = options.OPTIMIZER,
     arch: str = option("The architecture", REQUIRED, known=options.ARCHITECTURES),
     layers: int = option("The number of layers: N in formulas, or M of a decoder alone.", REQUIRED, most=options.MOST),
+    visits: int | None = option(
+        "How often the layers are gone through with the same weights (a looped Transformer); --layers counts them "
+        "once. 1 if left out.",
+        most=options.MOST,
+    ),
     decoder_layers: int | None = option(
         "The number of layers of an encoder-decoder's decoder.", metavar="M", most=options.MOST
     ),
@@ -73,16 +79,25 @@ def run(
         raise BadInputError(f"--decoder-layers belongs to --arch encoder-decoder, not to {arch!r}")
     given = [layers] if decoder_layers is None else [layers, decoder_layers]
     tuned = _tuned(given, from_layers, from_decoder_layers)
+    if (visits or 1) > 1 and (norm == "sub" or decoder_layers is not None):
+        what = "--arch encoder-decoder" if norm != "sub" else "--norm sub, whose stream grows"
+        raise BadInputError(f"--visits: the rule for layers that are visited again is not derived for {what}")
 
-    from depthlaw.advice.rule import rule_document
+    from depthlaw.advice.rule import rule_document, visits_document
     from depthlaw.theory.rules.solve import solve_rule
 
     with refusing():
         rule = solve_rule(norm, optimizer, arch, select=select)
     letters = [str(side.num_layers) for side in rule.sides]
+    again = visits_document(optimizer, layers, visits or 1)
+    if again is not None:
+        times = again["count_as"] // layers
+        given, tuned = [times * one for one in given], tuned and [times * one for one in tuned]
+        if max(given) > options.MOST:
+            raise BadInputError(f"--visits {visits} of {layers} layers count as {max(given)}: at most {options.MOST}")
     counts = dict(zip(letters, given, strict=True))
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
-    head |= {"activation": activation, "norm_kind": norm_kind}
+    head |= {"activation": activation, "norm_kind": norm_kind, "visits": again}
     before = None if tuned is None else dict(zip(letters, tuned, strict=True))
     in_full = why or as_json
     answer = document(**head, **rule_document(rule, counts, activation, norm_kind, width, before, in_full=in_full))
@@ -127,6 +142,8 @@ def show(
         page.show(_rule_table(title, " and ".join(counts), side))
     if any(side["init_gain"] for side in sides.values()):
         page.say(f"An init gain multiplies Xavier's standard deviation {XAVIER}. Biases start at 0, norm gains at 1.")
+    if answer["visits"] is not None:
+        page.say(answer["visits"]["says"])
     is_warned = others["matrices"] is not None and others["matrices"]["grows"]
     for name, side in sides.items():
         of = "" if len(sides) == 1 else f" of the {name}"

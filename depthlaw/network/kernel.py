@@ -45,6 +45,7 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
         norm_eps=config.norm_eps,
         has_final=config.has_final,
         has_second_stream=config.has_second_stream,
+        visits=config.visits,
         activation=config.activation,
         ffn_ratio=config.hidden / config.d_model,
         is_causal=config.is_causal,

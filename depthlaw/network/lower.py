@@ -186,6 +186,32 @@ def lower_encoder_decoder(
     return replace(bare, encoder=encoder, decoder=decoder, embedding_std=scales[0], decoder_embedding_std=other)
 
 
+def visited(config: ModelConfig, visits: int) -> ModelConfig:
+    """The network whose layers of their own are the first of these, gone through so often; the others are those again.
+
+    ValueError, in one line, where they are not: visits of a layer share all its numbers, those that are not trained
+    too, so a scheme whose numbers depend on the place of a sublayer has no such network.
+
+    >>> from depthlaw.network.lower import lower_transformer, visited
+    >>> config = visited(lower_transformer("deepnorm", "adam", 16, 64), 4)
+    >>> len(config.encoder), config.num_sums, round(config.encoder[0].residual_weight, 4)
+    (4, {'encoder': 16}, 2.0)
+    """
+    own: dict[str, tuple[SublayerConfig, ...]] = {}
+    for side, sublayers in config.sides:
+        number, rest = divmod(len(sublayers), visits)
+        if rest:
+            raise ValueError(f"{len(sublayers)} sublayers of the {side} are no whole number of layers, {visits} times")
+        own[side] = sublayers[:number]
+        for index, sublayer in enumerate(sublayers):
+            if sublayer != own[side][index % number]:
+                raise ValueError(
+                    f"visits of a layer share all its numbers, and sublayer {index + 1} of the {side} has others than "
+                    f"sublayer {index % number + 1}, which it would be again"
+                )
+    return replace(config, visits=visits, **own)
+
+
 def has_encoder_decoder(scheme: Scheme) -> bool:
     """Whether the scheme's source says what an encoder-decoder's weights and gains are."""
     stack = scheme.stack

@@ -59,10 +59,12 @@ class Network:
 
     laws: the text of each C,P of a custom scheme. num_sublayers: how many sublayers a network of one stack has;
     num_layers: in its place, how many layers the encoder and the decoder of an encoder-decoder have. w, v: the gains of
-    each sublayer, in place of the scheme's. arch: ``FFN`` or one of ``ARCHITECTURES``; only these have the fields below
-    it. block: what the block has beyond that of the papers. recipe: a published model, which then decides what scheme,
-    activation and norms would. has_wide_heads: whether theory takes heads to be infinitely large, instead of as large
-    as they are built. ValueError for an unknown arch, and for counts that do not go with it.
+    each sublayer, in place of the scheme's. visits: how often the layers are gone through with the same weights; both
+    counts, and the L of a scheme's formulas, count a sublayer at each visit. arch: ``FFN`` or one of ``ARCHITECTURES``;
+    only these have the fields below it. block: what the block has beyond that of the papers. recipe: a published model,
+    which then decides what scheme, activation and norms would. has_wide_heads: whether theory takes heads to be
+    infinitely large, instead of as large as they are built. ValueError for an unknown arch, and for counts that do not
+    go with it.
 
     >>> from depthlaw.network.network import Network
     >>> from depthlaw.theory.schemes import scheme
@@ -80,6 +82,7 @@ class Network:
     norm_kind: str = "layernorm"
     w: tuple[float, ...] | None = None
     v: tuple[float, ...] | None = None
+    visits: int = 1
     arch: str = FFN
     is_causal: bool = False
     num_heads: int = 1
@@ -117,14 +120,20 @@ class Network:
 
     @property
     def depth(self) -> int:
-        """L, all sublayers."""
+        """L, all sublayers, each as often as it is visited."""
         return self.num_sublayers if self.num_layers is None else 2 * self.num_layers[0] + 3 * self.num_layers[1]
+
+    @property
+    def is_walked(self) -> bool:
+        """Whether theory of it is the kernel rung's, which goes through it sublayer by sublayer."""
+        return self.arch != FFN or self.visits > 1
 
     @property
     def lengths(self) -> dict[str, int]:
         """The depth as rows of a document have it: both sides of an encoder-decoder beside L."""
         sides = zip(("num_layers", "num_decoder_layers"), self.num_layers or (), strict=False)
-        return {"num_sublayers": self.depth, **dict(sides)}
+        visits = {"visits": self.visits} if self.visits > 1 else {}
+        return {"num_sublayers": self.depth, **dict(sides), **visits}
 
     @property
     def predicted_head_size(self) -> int | None:
@@ -134,6 +143,12 @@ class Network:
 
     def config(self, optimizer: str) -> ModelConfig:
         """Plain numbers. The optimizer matters where the scheme has learning rates of its own for it."""
+        from depthlaw.network.lower import visited
+
+        return visited(self._unrolled(optimizer), self.visits)
+
+    def _unrolled(self, optimizer: str) -> ModelConfig:
+        """Of as many sublayers as there are visits."""
         from depthlaw.network.lower import lower_encoder_decoder, lower_ffn, lower_transformer
 
         # 24 bits are far more than what one network's scatter shows, and drawing takes most of the time
@@ -196,9 +211,10 @@ class Network:
 
         advance: of the kernel rung, told how many passes over a sublayer were done, two of each. effort: of the kernel
         rung, its quasi-random points in units of what is usual. NoTheoryError, in one line, where there is none: an
-        activation of two inputs, or what the kernel rung does not know.
+        activation of two inputs, or what the kernel rung does not know. Layers that are visited again are for the
+        kernel rung, FFNs alone too.
         """
-        if self.arch != FFN:
+        if self.is_walked:
             return self._kernel_prediction(optimizer, advance, effort)
         from depthlaw.theory.meanfield.setting import Setting
         from depthlaw.theory.meanfield.update import predict_setting
@@ -220,11 +236,13 @@ class Network:
         size = self.predicted_head_size
         heads = "large heads" if size is None else f"heads of size {size}"
         return KernelPrediction(
-            num_sublayers=len(config.encoder) + len(config.decoder),
+            num_sublayers=self.depth,
             update=answer.update,
             roles=dict(answer.roles),
             log10_update=answer.log10_update,
-            holds=f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and "
+            holds="infinite width; the relative correction is of order L/d at width d"
+            if self.arch == FFN
+            else f"infinite width, infinitely many {heads}; the relative correction is of order L/d at width d, and "
             "of order 1/heads where few heads carry a role's gradient: with one head the embedding moves 20 % less "
             "under sign-type optimizers, and with few heads v and k move less under muon (their gradients have few "
             "large singular values)",
@@ -257,7 +275,8 @@ class Network:
             answer = update_of(transformer, inputs, optimizer, advance=advance, **options)
         except (ValueError, ArithmeticError) as error:
             raise NoTheoryError(str(error) or type(error).__name__) from error
-        there = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role != "bias" or config.has_bias]
+        others = OTHER_ROLES if self.arch != FFN else ("branch_weight",)
+        there = [role for role in (*BRANCH_ROLES, *others) if role != "bias" or config.has_bias]
         return replace(answer, roles={role: answer.roles[role] for role in there if role in answer.roles})
 
     def after_start(
@@ -304,7 +323,7 @@ class Network:
         from depthlaw.sims.config import NORMALISATION
 
         common = self.named(optimizer)
-        for of_one_depth in ("num_sublayers", "num_layers", "numbers"):
+        for of_one_depth in ("num_sublayers", "num_layers", "visits", "numbers"):
             common.pop(of_one_depth, None)
         left_out = {} if self.recipe is None else {"left_out": self.recipe.leaves_out}
         return {
@@ -326,6 +345,7 @@ class Network:
         named["numbers"] = digest_of_numbers(self.config(optimizer))
         names = ["arch", "num_sublayers" if self.num_layers is None else "num_layers", "d_model", "activation"]
         names += ["norm_kind", *(name for name in ("w", "v") if getattr(self, name) is not None)]
+        names += ["visits"] if self.visits > 1 else []
         if self.arch != FFN:
             of_scheme = ("is_causal", "num_heads", "ffn_ratio")
             names += of_scheme if self.recipe is None else ["num_heads"]  # a recipe says the other two itself

@@ -37,7 +37,8 @@ def predict(
     With layers, arch (encoder, decoder or encoder-decoder) or a recipe it is a Transformer; an encoder-decoder takes
     the layers of both sides. d_model: the width of a Transformer; if left out, that of the recipe, or infinite. w, v:
     the gains of each sublayer. is_precise: whether the averages of a Transformer take four times the quasi-random
-    points. network: further fields of ``Network``, such as num_heads, num_tokens or block. ValueError, in one line, for
+    points. network: further fields of ``Network``, such as num_heads, num_tokens or block; with visits, layers and
+    num_sublayers count each layer once. ValueError, in one line, for
     a question that has no answer.
 
     >>> from depthlaw import predict
@@ -53,6 +54,9 @@ def predict(
     if (scheme is None) == (recipe is None):
         raise ValueError("give one of scheme and recipe")
     check_words("predict", network)
+    visits = network.get("visits", 1)
+    layers = tuple(visits * one for one in layers) if isinstance(layers, tuple) else layers and visits * layers
+    num_sublayers = num_sublayers and visits * num_sublayers
     effort = 1.0 if is_precise else EFFORT[network.get("loss", "logit")]
     if recipe is not None:
         model = recipe_named(recipe)
@@ -71,12 +75,16 @@ def predict(
     if (layers is None) == (num_sublayers is None):
         raise ValueError("give one of layers and num_sublayers")
     if layers is None and arch is None:
-        if d_model is not None or network:
+        if d_model is not None or network.keys() - {"visits"}:
             given = "d_model" if d_model is not None else next(iter(network))
             raise ValueError(f"{given} is of a Transformer: give layers, or arch")
         from depthlaw.theory.meanfield.update import predict as predict_stack
 
         assert num_sublayers is not None
+        if visits > 1:
+            given = {"activation": activation, "norm_kind": norm_kind, "visits": visits}
+            given |= {name: tuple(gains) * visits for name, gains in (("w", w), ("v", v)) if gains is not None}
+            return Network(scheme=chosen, num_sublayers=num_sublayers, **given).theory(optimizer, effort=effort)
         return predict_stack(chosen, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind, w=w, v=v)
     gains = {name: tuple(own) for name, own in (("w", w), ("v", v)) if own is not None}
     depth = {"num_sublayers": num_sublayers} if layers is None else sublayers_of(layers)

@@ -225,7 +225,7 @@ def activations_of(model: ModelConfig, shape: Shape, batch_size: int, precision:
     width, positions = Width.of(precision), {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
     # Under autocast a projection of features is narrow, and the stream with it unless positions are added.
     stream = width.narrow if shape.num_features and model.rotary_base else width.wide
-    tokens = batch_size * sum(positions[side] * len(sublayers) for side, sublayers in model.sides)
+    tokens = batch_size * sum(positions[side] * number for side, number in model.num_sums.items())
     return once - sum(map(sum, more.values())) + stream * model.d_model * tokens + max(map(max, more.values()))
 
 

@@ -658,7 +658,7 @@ class _Together:
         moved |= {"update": _rms(of_branches), "all": _rms(of_all), "whole": _rms(whole)}
         weights, made = self.weights.named(standing.rows), self.weights.named(standing.rows - self._rows_at_start)
         sizes = [_rms_by_role(several, roles_of_name) for several in (weights, made, steps)]
-        sides = {side: (0, len(sublayers)) for side, sublayers in core.config.sides}
+        sides = {side: (0, number) for side, number in core.config.num_sums.items()}
         ends: dict[tuple[str, int], list[float]] = {}
         for side, index, x in core.walk(standing.vectors.x, standing.vectors.y):
             if index in sides[side]:

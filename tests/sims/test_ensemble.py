@@ -67,6 +67,10 @@ CASES: dict[str, tuple[dict[str, Any], Task]] = {
         {"encoder": "afaf", "decoder": "acfa", "placement": "pre", "mixes": True},
         Task(num_tokens=T, batch_size=B),
     ),
+    "visited three times": (
+        {"encoder": "af", "decoder": "acf", "placement": "pre", "visits": 3, "has_affine": True, "has_bias": True},
+        Task(num_tokens=T, batch_size=B, objective="ce", num_classes=4),
+    ),
     "so many sublayers that encoder_10 sorts before encoder_2": ({"encoder": "f" * 12}, Task()),
     "ffn alone": ({"encoder": "fff", "placement": "post", "ffn_ratio": 1}, Task()),
 }

@@ -16,7 +16,17 @@ from depthlaw.sims.config import KINKED
 from depthlaw.sims.ensemble import MOST, Ensemble, Member, NotEnoughMemoryError
 from depthlaw.sims.measure import Question, Result, choose_device, run
 from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
-from depthlaw.sims.update import Divergence, Inputs, Task, divergences, draw_inputs, first_order, layers_of, roles_of
+from depthlaw.sims.update import (
+    Divergence,
+    Inputs,
+    Task,
+    divergences,
+    draw_inputs,
+    first_order,
+    layers_of,
+    objective,
+    roles_of,
+)
 from tests import realnet
 from tests.memory import Peak
 
@@ -25,7 +35,7 @@ D = 16
 
 def question(num_sublayers: int = 4, **rest: Any) -> Question:
     numbers = {name: rest.pop(name) for name in ("residual_weight", "gains") if name in rest}
-    own = {name: rest.pop(name) for name in ("placement", "activation", "decoder") if name in rest}
+    own = {name: rest.pop(name) for name in ("placement", "activation", "decoder", "visits") if name in rest}
     config = ModelConfig(encoder=alternating(num_sublayers, **numbers), d_model=D, num_heads=2, **own)
     return Question(**{"config": config, "task": Task(num_tokens=4), **rest})
 
@@ -274,7 +284,7 @@ def test_a_unit_that_rounding_switches_loses_nothing(activation: str) -> None:
         for _ in range(3):  # each time what rounding has left
             fc1_EFD -= (fc1_EFD @ u_ED[..., None]) * u_ED[:, None] / u_ED.square().sum(-1)[:, None, None]
 
-    def change(kinks: dict[str, torch.Tensor] | None) -> dict[str, float]:
+    def change(kinks: dict[tuple[str, int], torch.Tensor] | None) -> dict[str, float]:
         model.kinks = kinks
         order = first_order(model, inputs, asked.task, asked.optimizers)
         return measure.rounding(asked, model, inputs, order, {} if kinks is None else kinks)
@@ -317,6 +327,29 @@ def test_float32_is_taken_where_it_is_right(num_sublayers: int, dtype: str) -> N
         for name in first.values:
             errors = (short[name] / exact[name] - 1).abs()
             assert errors.max() < max(0.01 * float(exact[name].log().std()), 1e-5), name  # the head's are all the same
+
+
+def test_visits_are_sums_of_their_own() -> None:
+    """Streams are counted through all visits, and a unit may be on one side of its kink at one visit and on the other
+    at the next; beside a second way to the same networks, which neither probes rounding nor joins factors."""
+    asked = question(2, visits=3, task=Task(num_tokens=4), optimizers=("sgd", "adam"), has_layers=True)
+    told: list[float] = []
+    [result] = run(asked, range(3), told.append)
+    assert sum(told) == pytest.approx(3)
+    indices = {int(name.split("/")[2]) for name in result.values if name.startswith("layer/encoder")}
+    assert indices == set(range(7))
+    config = asked.full_config
+    model = Ensemble([Member(config, seed) for seed in range(3)])
+    inputs = draw_inputs(config, asked.task, range(3), torch.float64, "cpu")
+    value = objective(model, model(inputs.x), inputs, asked.task).sum()
+    grads = torch.autograd.grad(value, list(model.parameters()))
+    for optimizer, length, power in (("sgd", 2, 1), ("adam", 1, 1.5)):
+        squares = {
+            name: grad.abs().pow(length).flatten(1).sum(1)
+            for (name, _, _), grad in zip(model.tagged(), grads, strict=True)
+        }
+        own = torch.stack([square for name, square in squares.items() if "head" not in name]).sum(0) / D**power
+        assert result.values[f"{optimizer}/update"] == pytest.approx(own.tolist(), rel=1e-9)
 
 
 def test_a_real_step_is_taken_in_float64() -> None:

@@ -78,6 +78,7 @@ def test_gains_scale_xavier_and_seeds_are_kept() -> None:
         ({"activation": "rel"}, "activation is one of"),
         ({"norm_kind": "batch"}, "norm_kind is"),
         ({"num_heads": 5}, "not a multiple of num_heads"),
+        ({"visits": 0}, "visits is at least 1"),
         ({"encoder": ()}, "at least one sublayer"),
         ({"encoder": decoder_layers(1)}, "nothing to cross-attend"),
         ({"num_kv_heads": 2}, "3 heads of queries cannot share 2 heads of keys evenly"),
@@ -181,7 +182,7 @@ def reference(model: Transformer, x: torch.Tensor, y: torch.Tensor | None = None
         if config.vocab_size:
             h = F.embedding(h, weights[f"{called}_embedding"])
         h = first = second = h * config.embedding_multiplier
-        for index, sublayer in enumerate(sublayers):
+        for index, sublayer in list(enumerate(sublayers)) * config.visits:
             name, kind = f"{called}_{index}", sublayer.kind.replace("parallel", "attention")
             places = frozenset(WHERE[config.placement].get(kind, ()))
             places = places if sublayer.norms is None else sublayer.norms
@@ -253,6 +254,12 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder": varied("attention", "parallel", "attention", **AGAIN) + varied("ffn", input_weight=0.4),
         "decoder": varied("attention", **AGAIN) + varied("cross", "ffn", input_weight=0.4) + varied("attention"),
     },
+    "visited three times": {"visits": 3, "placement": "sub"},
+    "visited twice, x_0 and the first values again": {
+        "visits": 2,
+        "encoder": varied("attention", "ffn", input_weight=0.4) + varied("attention", **AGAIN),
+        "activation": "swiglu",
+    },
     "layer scale": {
         "encoder": varied("attention", "ffn", has_layer_scale=True),
         "decoder": varied("attention", "cross", "ffn", has_layer_scale=True),
@@ -323,7 +330,7 @@ SETTINGS: dict[str, st.SearchStrategy] = {
     "activation": st.sampled_from(sorted(ACTIVATIONS)),
     **dict.fromkeys(("has_affine", "has_bias", "has_qk_norm", "has_second_stream", "is_causal"), st.booleans()),
     **{"num_kv_heads": st.sampled_from((None, 1)), "rotary_base": st.sampled_from((0.0, 50.0))},
-    **{"vocab_size": st.sampled_from((0, 11)), "recomputes": st.booleans()},
+    **{"vocab_size": st.sampled_from((0, 11)), "recomputes": st.booleans(), "visits": st.sampled_from((1, 2))},
 }
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from depthlaw.theory.kernel.setting import Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.update import MATRICES, Step, step_of, unit_power
+from depthlaw.theory.kernel.visits import walk_of
 from depthlaw.theory.kernel.walk import Totals, Walk
 
 __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
@@ -91,7 +92,7 @@ def predict_kernel(
     """The update of a real Transformer's first step, by optimizer and role, at infinite width.
 
     network: a ``Transformer``, plain numbers.
-    inputs: what it is given and what of it is read, at most 256 tokens in all.
+    inputs: what it is given and what of it is read, at most 256 tokens in all, counted at each visit of a layer.
     optimizers: names of ``theory.optimizers.OPTIMIZERS`` or ``MIXED``.
     advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
     effort: how many quasi-random points, in units of what is usual. replicates: sets of them;
@@ -120,7 +121,7 @@ def predict_kernel(
     runs = []
     walk: Walk | None = None
     for replicate in range(replicates):
-        walk = Walk(network, inputs, frozenset(steps.values()), replicate, effort)
+        walk = walk_of(network, inputs, frozenset(steps.values()), replicate, effort)
         walk.run(lambda share: advance(share / replicates))
         runs.append(walk.totals())
     streams = {} if walk is None else _streams(walk, inputs)

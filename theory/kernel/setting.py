@@ -151,7 +151,8 @@ class Transformer:
     each side; None: as the placement says. has_second_stream: ResiDual's y_l = y_{l-1} + b_l F_l, y_0 = x_0, beside the
     stream x that branches F read; a side then ends in x + norm(y). is_aligned: whether all branches of a side push each
     token in one direction, so that what they add to the stream adds up in amplitude, and not in quadrature as at
-    initialisation. ValueError, in one line, for what cannot be.
+    initialisation. visits: how often the sublayers are gone through, with the same weights each time (``visits.py``).
+    ValueError, in one line, for what cannot be.
 
     >>> from depthlaw.theory.kernel.predict import Sublayer, Transformer
     >>> from depthlaw.theory.stack import SublayerKind
@@ -175,6 +176,7 @@ class Transformer:
     head_size: int | None = None
     heads: Heads = field(default_factory=Heads)
     is_aligned: bool = False
+    visits: int = 1
 
     def __post_init__(self) -> None:
         if self.placement not in PLACES:
@@ -202,6 +204,10 @@ class Transformer:
             raise ValueError("x_0 is added to one stream alone, whose norms are real ones")
         if any(sublayer.mixes_values and "v" in self.places(sublayer) for sublayer in every):
             raise ValueError("values that are mixed with those of the first attention have no norm of their own")
+        if self.visits < 1:
+            raise ValueError(f"visits is at least 1, not {self.visits}")
+        if self.visits > 1:
+            self._check_visits()
         if not self.encoder:
             raise ValueError("a network has at least one sublayer")
         if any(sublayer.kind is SublayerKind.CROSS for sublayer in self.encoder):
@@ -216,6 +222,19 @@ class Transformer:
                 raise ValueError(
                     "attention and FFN side by side have no norm within the branch: each would want its own"
                 )
+
+    def _check_visits(self) -> None:
+        others = {
+            "an encoder-decoder": bool(self.decoder),
+            "a second stream": self.has_second_stream,
+            "x_0 added again": any(sublayer.input_weight for sublayer in self.encoder),
+            "values of the first attention mixed in": any(sublayer.mixes_values for sublayer in self.encoder),
+            "branches that push in one direction": self.is_aligned,
+            f"{self.norm_kind} behind the sum": self.norm_kind in ("dyt", "derf")
+            and any("post" in self.places(sublayer) for sublayer in self.encoder),
+        }
+        if found := [what for what, is_there in others.items() if is_there]:
+            raise ValueError(f"layers that are visited again are derived without {found[0]}")
 
     def forgotten(self, made: float) -> Transformer:
         """The same network with every matrix of a branch as large as an optimizer made it, whatever its gain was: the
@@ -247,8 +266,8 @@ class Transformer:
 
     @property
     def num_sublayers(self) -> int:
-        """L, of both sides."""
-        return len(self.encoder) + len(self.decoder)
+        """L, of both sides, each as often as it is visited."""
+        return self.visits * (len(self.encoder) + len(self.decoder))
 
     @property
     def ends_in_norm(self) -> bool:

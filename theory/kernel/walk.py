@@ -282,7 +282,7 @@ class Attending:
         u: Gram,
         memory: Gram | None,
         first_values: Gram | None,
-        sides: _Sides,
+        sides: Sides,
         which: int,
     ) -> None:
         self.asked, self.u, self.memory, self.first_values = asked, u, memory, first_values
@@ -400,7 +400,7 @@ class Attending:
 
 
 @dataclass(frozen=True)
-class _Sides:
+class Sides:
     """Which tokens attend to which.
 
     allowed: (n, m), whether a token attends to another. groups: (m,), the sequences of the
@@ -412,12 +412,8 @@ class _Sides:
     positions: Array
 
 
-class Passage:
-    """One residual sublayer: ``next`` is the Gram matrix behind it.
-
-    pushed: (n,), where branches push in one direction, how far they have pushed each token of x along it, and behind
-    the sublayer; None where each branch has a direction of its own.
-    """
+class Branch:
+    """The branch of a residual sublayer, given x: ``branch`` is the Gram matrix of what it adds, before its weight."""
 
     def __init__(
         self,
@@ -425,14 +421,11 @@ class Passage:
         sublayer: Sublayer,
         x: Gram,
         memory: Gram | None,
-        beside: Beside | None,
         first_values: Gram | None,
-        sides: _Sides,
+        sides: Sides,
         which: int,
-        pushed: Array | None = None,
     ) -> None:
         self.asked, self.sublayer, self.x, self.first_values = asked, sublayer, x, first_values
-        self.beside = beside
         self.places = asked.network.places(sublayer)
         if asked.network.norm_kind in ("dyt", "derf") and (inside := self.places & {"q", "k", "v", "inner"}):
             raise ValueError(f"{asked.network.norm_kind} stands on the stream, not at {', '.join(sorted(inside))}")
@@ -449,10 +442,68 @@ class Passage:
         outs = [branch.out for branch in (self.attention, self.ffn) if branch is not None]
         self.raw = outs[0] if len(outs) == 1 else outs[0].plus(outs[1])
         self.branch = asked.normed(self.raw) if "branch" in self.places else self.raw
+
+    def back(
+        self, at_sum: Array, parts: list[Part], at_values: Array | None = None
+    ) -> tuple[Array, Array | None, Array | None]:
+        """Carry the gradient at the sum back through the branch: to x, to the memory and to the values of the side's
+        first attention."""
+        asked, sublayer = self.asked, self.sublayer
+        parts += self._branch_weight(at_sum)
+        at_branch = sublayer.branch_weight**2 * at_sum
+        if "branch" in self.places:
+            parts += asked.norm(at_branch, self.branch)
+            at_branch = asked.behind(at_branch, self.raw)
+        to_u, to_memory, to_values = np.zeros_like(at_branch), None, None
+        if self.attention is not None:
+            is_first = self.first_values is None and sublayer.kind is not SublayerKind.CROSS
+            here = at_values if is_first else None
+            to_u, to_memory, to_values = self.attention.backward(at_branch, parts, here)
+        if self.ffn is not None:
+            to_u = to_u + self.ffn.backward(at_branch, parts)
+        to_x = sublayer.input_scale**2 * to_u
+        if "pre" in self.places:
+            parts += asked.norm(to_x, self.before)
+            to_x = asked.behind(to_x, self.x)
+        return to_x, to_memory, to_values
+
+    def _branch_weight(self, gradient: Array) -> Iterator[Part]:
+        """The part of a trained branch weight b, given the gradient at the sum."""
+        weight = abs(self.sublayer.branch_weight)
+        if self.sublayer.has_layer_scale:
+            part = self.asked.gain(gradient, self.branch)
+            yield replace(part, role="layer_scale", weight=weight)
+        elif self.sublayer.trains_branch_weight:
+            square = _over(gradient, self.branch.full)
+            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
+            yield Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
+
+
+class Passage(Branch):
+    """One residual sublayer: ``next`` is the Gram matrix behind it.
+
+    pushed: (n,), where branches push in one direction, how far they have pushed each token of x along it, and behind
+    the sublayer; None where each branch has a direction of its own.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        sublayer: Sublayer,
+        x: Gram,
+        memory: Gram | None,
+        beside: Beside | None,
+        first_values: Gram | None,
+        sides: Sides,
+        which: int,
+        pushed: Array | None = None,
+    ) -> None:
+        super().__init__(asked, sublayer, x, memory, first_values, sides, which)
+        self.beside = beside
         self.sum = x.times(sublayer.residual_weight**2).plus(self.branch.times(sublayer.branch_weight**2))
         if beside is not None and sublayer.input_weight:
             cross = sublayer.residual_weight * sublayer.input_weight * beside.cross
-            self.sum = _of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
+            self.sum = of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
         self.pushed = pushed
         if pushed is not None:
             self.sum = self._pushed_on(pushed)
@@ -465,7 +516,7 @@ class Passage:
         push = np.sqrt(self.branch.diagonal.clip(min=0.0))
         cosines = self.branch.full / np.where(push == 0, 1.0, push)[:, None] / np.where(push == 0, 1.0, push)
         cross = a * b * (pushed[:, None] * push + push[:, None] * pushed) * cosines
-        whole = _of_matrix(self.sum.full + cross)
+        whole = of_matrix(self.sum.full + cross)
         behind = self.asked.lengths(whole) if "post" in self.places else 1.0
         self.pushed = (a * pushed + b * push) / behind
         return whole
@@ -515,40 +566,15 @@ class Passage:
                 more = Gradient(weight * (cross + cross.T) + weight**2 * at, gradient.exponent)
                 beside, cross = replace(beside, gram=beside.gram.plus(more)), cross + weight * at
             beside = replace(beside, cross=Gradient(sublayer.residual_weight * cross, gradient.exponent))
-        parts += self._branch_weight(at_both)
-        at_branch = sublayer.branch_weight**2 * at_both
-        if "branch" in self.places:
-            parts += asked.norm(at_branch, self.branch)
-            at_branch = asked.behind(at_branch, self.raw)
-        to_u, to_memory, to_values = np.zeros_like(at_branch), None, None
-        if self.attention is not None:
-            is_first = self.first_values is None and self.sublayer.kind is not SublayerKind.CROSS
-            here = at_values.at(gradient.exponent) if at_values is not None and is_first else None
-            to_u, to_memory, to_values = self.attention.backward(at_branch, parts, here)
-        if self.ffn is not None:
-            to_u = to_u + self.ffn.backward(at_branch, parts)
-        to_before = sublayer.input_scale**2 * to_u
-        if "pre" in self.places:
-            parts += asked.norm(to_before, self.before)
-            to_before = asked.behind(to_before, self.x)
-        to_x = Gradient(sublayer.residual_weight**2 * at + to_before, gradient.exponent).settled()
+        here = None if at_values is None else at_values.at(gradient.exponent)
+        by_branch, to_memory, to_values = self.back(at_both, parts, here)
+        to_x = Gradient(sublayer.residual_weight**2 * at + by_branch, gradient.exponent).settled()
         if rates := sublayer.lr_multipliers:
             parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
         to_source, to_first = (
             None if to is None else Gradient(to, gradient.exponent).settled() for to in (to_memory, to_values)
         )
         return to_x, to_source, to_first, parts, beside
-
-    def _branch_weight(self, gradient: Array) -> Iterator[Part]:
-        """The part of a trained branch weight b, given the gradient at the sum."""
-        weight = abs(self.sublayer.branch_weight)
-        if self.sublayer.has_layer_scale:
-            part = self.asked.gain(gradient, self.branch)
-            yield replace(part, role="layer_scale", weight=weight)
-        elif self.sublayer.trains_branch_weight:
-            square = _over(gradient, self.branch.full)
-            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
-            yield Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
 
 
 # ---------------------------------------------------------------- the whole network
@@ -588,8 +614,9 @@ class Walk:
         has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
         # Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do
         # to norms and products is a bias, so few tokens, which cost little, get more.
-        crowd = max(1.0, inputs.num_all / 32) ** 2
-        least = min(4 * max(1.0, 16 / inputs.num_all) ** 2, 512)
+        num_all = network.visits * inputs.num_all  # of one layer
+        crowd = max(1.0, num_all / 32) ** 2
+        least = min(4 * max(1.0, 16 / num_all) ** 2, 512)
         num_points = (
             _power(effort * min(max(2048 / num_sublayers / crowd, least), 512), 4),
             _power(effort * min(16384 / num_sublayers, 1024), 128),
@@ -657,7 +684,7 @@ class Walk:
         pushed = np.zeros(self.inputs.num_all) if self.network.is_aligned else None
         for place, sublayer in enumerate(sublayers):
             allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
-            sides = _Sides(allowed, self.inputs.groups, self.inputs.positions)
+            sides = Sides(allowed, self.inputs.groups, self.inputs.positions)
             which = place + side * len(self.network.encoder)
             with np.errstate(over="ignore", invalid="ignore"):
                 arguments = (self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which)
@@ -713,7 +740,7 @@ class Walk:
         if beside is not None:
             at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
             below[-1] = replace(gradient, matrix=at_input)  # x_0 is read again later on, or begins both streams
-        self._add([_embedding(at_input, self.asked, self.inputs, side)], gradient.exponent, side)
+        self._add([embedding(at_input, self.asked, self.inputs, side)], gradient.exponent, side)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
@@ -752,16 +779,16 @@ class Walk:
 def _sum_of_streams(asked: Asked, x: Gram, beside: Beside) -> Gram:
     """The Gram matrix of x + norm(y)."""
     cross = beside.cross / asked.lengths(beside.gram)
-    return _of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.T)
+    return of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.T)
 
 
-def _of_matrix(whole: Array) -> Gram:
+def of_matrix(whole: Array) -> Gram:
     """Small differences between tokens are lost where they are beyond rounding."""
     level = float(whole.diagonal().max())
     return Gram(level, level - whole)
 
 
-def _embedding(gradient: Array, asked: Asked, inputs: Inputs, side: int) -> Part:
+def embedding(gradient: Array, asked: Asked, inputs: Inputs, side: int) -> Part:
     """The part of the embedding: each token has a row of its own."""
     gradient = inputs.embedding_multiplier**2 * gradient
     own, every = gradient.diagonal().clip(min=0.0), np.eye(len(gradient))

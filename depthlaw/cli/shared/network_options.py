@@ -31,6 +31,10 @@ class Stack:
 
     optimizer: str = options.OPTIMIZER
     sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
+    visits: list[int] | None = option(
+        "How often the layers are gone through with the same weights (a looped Transformer), or several such numbers; "
+        "--sublayers and --layers count the layers once. 1 if left out."
+    )
     scheme: str | None = option(
         "A named scheme, such as post-ln or deepnorm; `depthlaw schemes` lists all. `predict` takes several, with "
         "commas.",
@@ -52,6 +56,11 @@ class Stack:
     residual_weight: Law | None = option("With --norm: the weight a of the stream in a x + b f(x), as C L^P.")
     branch_weight: Law | None = option("With --norm: the weight b of the branch, as C L^P.")
     gain: Law | None = option("With --norm: the init gain of W1 and W2, as C L^P.")
+
+    @property
+    def is_visited(self) -> bool:
+        """Whether layers are visited more often than once."""
+        return max(self.visits or [1]) > 1
 
     @property
     def given_laws(self) -> dict[str, Law]:
@@ -243,7 +252,8 @@ def networks(
     recipe = transformer.recipe
     _check_recipe(stack, transformer)
     depths = _depths(stack, transformer, most)
-    lists = stack.lists([depth["num_sublayers"] for depth in depths if "num_sublayers" in depth])
+    lists = stack.lists([depth["num_sublayers"] // depth["visits"] for depth in depths if "num_sublayers" in depth])
+    lists = {name: gains * depths[0]["visits"] for name, gains in lists.items()}
     shape = _shape(transformer, width, most_tokens) if transformer.attention else {}
     scheme = stack.chosen_scheme() if recipe is None else recipe.as_scheme
 
@@ -276,7 +286,9 @@ def _check_recipe(stack: Stack, transformer: Transformer) -> None:
     """A published model says itself what most options would."""
     usual = options.defaults_of(Stack)
     given = [
-        name for name, value in vars(stack).items() if name not in ("optimizer", "sublayers") and value != usual[name]
+        name
+        for name, value in vars(stack).items()
+        if name not in ("optimizer", "sublayers", "visits") and value != usual[name]
     ]
     given += [name for name, value in vars(transformer).items() if name in _SAID_BY_RECIPE and value]
     if transformer.recipe is not None and given:
@@ -316,10 +328,22 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
                 "give one of --sublayers L and --layers N (blocks of two sublayers each), a list such as 4,8,16"
             )
         depths = [{"num_sublayers": length} for length in lengths]
-    if max(lengths) > most:
+    visits = stack.visits or [1]
+    if len(visits) > 1 and len(depths) > 1:
+        raise BadInputError(f"give several numbers of --visits or of {given}: one of the two is one number")
+    if (deepest := max(lengths) * max(visits)) > most:
         text = f"at most {most} are computed (predict without --attention has no such limit)"
-        raise BadInputError(f"{given} asks for {max(lengths)} sublayers: {text}")
-    return depths
+        raise BadInputError(f"{given} asks for {deepest} sublayers: {text}")
+
+    def through(count: Any, times: int) -> Any:
+        """Of one stack, or of both sides."""
+        return tuple(times * one for one in count) if isinstance(count, tuple) else times * count
+
+    return [
+        {"visits": times, **{name: through(count, times) for name, count in depth.items()}}
+        for times in visits
+        for depth in depths
+    ]
 
 
 def _shape(transformer: Transformer, d_model: int, most_tokens: int | None) -> dict[str, Any]:

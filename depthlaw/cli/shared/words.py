@@ -45,11 +45,31 @@ def short(number: int) -> str:
 
 
 def depth_cells(row: Mapping[str, Any], *, is_in_layers: bool) -> dict[str, str]:
-    """The depth by column: layers stand beside sublayers L where they were given."""
-    depth = {"L": short(row["num_sublayers"])}
+    """The depth by column: layers stand beside sublayers L where they were given. Of layers that are visited again
+    both count each visit, and the layers stand as "4 x 8", the number of their own and of visits."""
+    depth, visits = {"L": short(row["num_sublayers"])}, row.get("visits", 1)
+    times = f" x {visits}" if visits > 1 else ""
     if "num_layers" in row:
-        return {"layers": f"{row['num_layers']}-{row['num_decoder_layers']}"} | depth
-    return {"layers": str(row["num_sublayers"] // 2)} | depth if is_in_layers else depth
+        sides = (row[name] // visits for name in ("num_layers", "num_decoder_layers"))
+        return {"layers": "-".join(map(str, sides)) + times} | depth
+    if is_in_layers:
+        return {"layers": f"{row['num_sublayers'] // (2 * visits)}{times}"} | depth
+    return {"L": f"{row['num_sublayers'] // visits}{times}"} if times else depth
+
+
+def visits_text(answer: Mapping[str, Any]) -> str:
+    """Empty where each layer is visited once."""
+    if all("visits" not in row for row in answer["rows"]):
+        return ""
+    from depthlaw.theory.rules.visits import counts_as
+
+    number = "R" if counts_as(answer["optimizer"], 1, 2) == 2 else "R^2"
+    return (
+        "x: visits of the same layers, with the same weights. The L of the scheme's formulas, as of all that is said "
+        "here, is the number of residual sums, a sublayer at each of its visits. Where branches are small, R visits of "
+        f"a layer move the output as far as {number} layers of their own under {answer['optimizer']}, and make the "
+        "stream grow as R^2 of them do: `depthlaw rule --visits R` counts them so."
+    )
 
 
 def update_text(answer: Mapping[str, Any]) -> str:
@@ -96,7 +116,7 @@ def finite_width_text(rows: Sequence[Mapping[str, Any]], width: int) -> str:
 
 def error_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The largest of the kernel rung's own errors."""
-    errors = [value for row in rows for value in row["error"].values() if value is not None]
+    errors = [value for row in rows for value in row.get("error", {}).values() if value is not None]
     return f"Standard error of its quasi-random points: {100 * max(errors, default=0):.2g} % at most."
 
 

@@ -26,7 +26,7 @@ from depthlaw.theory.kernel.update import MATRICES
 from tests.once import once
 
 FAMILY_ERROR = 1e-3
-NUM_COMPARISONS = 600
+NUM_COMPARISONS = 700
 HEAD_SIZE = 8
 """Heads are many, and as large as the prediction takes them."""
 TOKENS = Task(num_tokens=4, trains_inputs=True)
@@ -98,6 +98,10 @@ CASES = {
     "encoder-decoder": case(decoder=decoder_layers(1)),
     "gains": case(sublayers={**SCALED, "lr_multipliers": {"bias": 3.0}}),
     "all optimizers": case(optimizers="sgd adam lamb muon lars muon+adamw adafactor", placement="pre"),
+    "visited three times": case(placement="sub", sublayers=SCALED, is_causal=True, visits=3),
+    "visited twice, post": case(
+        4, CROSS_ENTROPY, "sgd adam lamb muon", visits=2, norm_kind="rmsnorm", has_qk_norm=True
+    ),
     "trained branch weights": case(
         optimizers="sgd adam lamb lars",
         sublayers={"trains_branch_weight": True, "branch_weight": 0.7},
