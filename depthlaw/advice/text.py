@@ -215,9 +215,9 @@ def _known(remedy: Remedy) -> str:
 def _in_short(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
+    mean, low, high = (f"{-gain[name]:+z.2f}" for name in ("mean", "high", "low"))
     return (
-        f"{_VERDICTS[gain['verdict']]}: loss {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to {-gain['low']:+z.2f}) "
-        f"at {gain['layers']} layers of {like}{beaten}"
+        f"{_VERDICTS[gain['verdict']]}: loss {mean} nats ({low} to {high}) at {gain['layers']} layers of {like}{beaten}"
     )
 
 

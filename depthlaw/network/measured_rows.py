@@ -127,9 +127,8 @@ def _extras(measured: Measurement) -> dict[str, Any]:
 
 
 def _with_jacobians(extras: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
-    numbers = {"encoder": len(config.encoder), "decoder": len(config.decoder)}
     for side, streams in extras.get("streams", {}).items():
-        with_jacobians(streams, numbers[side])
+        with_jacobians(streams, config.num_sums[side])
     return extras
 
 
