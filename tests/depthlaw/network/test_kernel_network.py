@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from depthlaw.network import kernel as kernel_network
-from depthlaw.network.lower import KINDS, lower_encoder_decoder, lower_transformer
+from depthlaw.network.lower import KINDS, lower_encoder_decoder, lower_transformer, visited
 from depthlaw.sims.model import ModelConfig, SublayerConfig
 from depthlaw.sims.update import Task
 from depthlaw.theory.kernel import predict
@@ -17,13 +17,14 @@ SHAPE: dict[str, Any] = {"norm_kind": "rmsnorm", "activation": "gelu", "ffn_rati
 CONFIGS: dict[str, ModelConfig] = {
     **{name: lower_transformer(name, "adam", 4, 8, is_causal=True, **SHAPE) for name in SCHEMES},
     **{f"{name}, two sides": lower_encoder_decoder(name, "sgd", 1, 2, 8) for name in ("deepnorm", "t-fixup")},
+    "visited again": visited(lower_transformer("pre-ln", "adam", 6, 8), 3),
     "uneven": lower_transformer("gpt2", "sgd", 3, 8, w=[1.0, 2.0, 3.0], ffn_width=12),
 }
 PLAIN = ModelConfig(encoder=(SublayerConfig(kind="attention"),))
 HEARD = {"encoder", "decoder", "placement", "d_model", "num_heads", "ffn_ratio", "ffn_width", "activation", "norm_kind"}
 HEARD |= {"has_qk_norm", "has_wide_norms", "num_kv_heads", "head_size", "rotary_base", "rotary_share"}
 HEARD |= {"attention_scale", "logit_softcap", "norm_scale", "norm_eps", "has_final", "has_second_stream"}
-HEARD |= {"embedding_std", "embedding_multiplier", "decoder_embedding_std", "head_gain"}
+HEARD |= {"embedding_std", "embedding_multiplier", "decoder_embedding_std", "head_gain", "visits"}
 NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_draws", "recomputes"}
 """Fields that no prediction depends on: roles that do not train are predicted all the same."""
 
@@ -31,7 +32,7 @@ NO_MATTER = {"has_affine", "has_bias", "num_outputs", "vocab_size", "has_short_d
 def test_every_number_of_a_network_is_translated_by_its_name() -> None:
     for config in CONFIGS.values():
         network = kernel_network.as_transformer(config, head_size=4)
-        names = "placement norm_kind norm_scale norm_eps has_final has_second_stream activation is_causal"
+        names = "placement norm_kind norm_scale norm_eps has_final has_second_stream activation is_causal visits"
         for name in names.split():
             assert vars(network)[name] == vars(config)[name]
         assert network.ffn_ratio * config.d_model == config.hidden
