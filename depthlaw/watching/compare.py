@@ -131,9 +131,11 @@ class Comparison:
         otherwise = [role for role in told if any(part.course != "alike" for part in role.parts)]
         lines = [f"{role.role} of {second} {role.text(self.by)}" for role in otherwise]
         lines = [lines[0].replace(" as far", f" as far as that of {first}", 1), *lines[1:]] if lines else []
-        if alike := [role.role for role in told if role not in otherwise]:
+        if alike := [role.role for role in told if role.pairs and role not in otherwise]:
             word = "The other roles that matter" if lines else f"Each role of {second} that matters"
             lines.append(f"{word} moved as far as that of {first}, within {ALIKE} times: {', '.join(alike)}")
+        if apart := [role.role for role in told if not role.pairs]:
+            lines.append(f"Moved in both runs at no common place, so not compared: {', '.join(apart)}")
         if small := [role.role for role in self.roles if not role.matters]:
             lines.append(f"Below {100 * MATTERS:.0f} % of what a step changes in both runs: {', '.join(small)}")
         return [f"{line}." for line in lines]
@@ -172,7 +174,7 @@ def compare(first: Run, second: Run, by: By = "steps") -> Comparison:
     for run in (first, second):
         _check(run, by)
     whole = _beside(WHOLE, first, second, by)
-    roles = [_beside(role, first, second, by) for role in roles_of(second)]
+    roles = [_beside(role, first, second, by) for role in roles_of(second, first)]
     if not whole.pairs and not any(role.pairs for role in roles):
         places = " and ".join(f"{place_of(r.looks[0], by):,} to {place_of(r.looks[-1], by):,}" for r in (first, second))
         raise ValueError(f"{first.path} and {second.path} have no {by} in common: {places}")
@@ -201,9 +203,9 @@ def _check(run: Run, by: By) -> None:
         raise ValueError(f"{run.path} says no tokens: call watch.step(tokens=...) in the run, or compare by steps")
 
 
-def roles_of(run: Run) -> list[str]:
+def roles_of(*runs: Run) -> list[str]:
     """Of any look: what is frozen has none, and what is added later has some from then on."""
-    return list(dict.fromkeys(role for look in run.looks for role in look.roles))
+    return list(dict.fromkeys(role for run in runs for look in run.looks for role in look.roles))
 
 
 def change_of(look: Look, role: str) -> float | None:

@@ -14,6 +14,8 @@ from depthlaw.sims.locks import lock
 from depthlaw.system.files import read_all
 
 VERSION = 1
+_LONGEST = 10_000_000
+"""Bytes that a header may have."""
 
 
 class _Line(BaseModel):
@@ -162,7 +164,9 @@ class Writer:
             try:
                 lock(self._file, waits=False)
             except OSError:
-                raise ValueError(f"{path} is being written by another process: name another file") from None
+                raise ValueError(
+                    f"{path} is being written by another process, or another watch of this one: name another file"
+                ) from None
             self._begin(header)
         except BaseException:
             self._file.close()
@@ -170,7 +174,7 @@ class Writer:
 
     def _begin(self, header: Header) -> None:
         self._file.seek(0)
-        first = self._file.readline()
+        first = self._file.readline(_LONGEST)  # what is no such file may be a device that never ends
         if not first.endswith(b"\n"):  # empty, or cut off in its first line
             if first and not first.startswith(b'{"kind":"depthlaw-watch"'):
                 raise ValueError(f"{self.path} is no file of a watched run: name another file")

@@ -213,7 +213,12 @@ class Watch:
 
     def _read(self) -> None:
         """The roles, and the names that they are of; anew where parameters were added."""
-        roles = read(self._module, self._inputs)
+        try:
+            roles = read(self._module, self._inputs)
+        except ValueError:
+            raise
+        except Exception as error:  # of a probe that does not fit, whatever the module raises
+            raise ValueError(f"reading {type(self._module).__name__} on the probe: {line_of(error)}") from error
         self._names = {name for name, _ in self._module.named_parameters()}
         self._probe = Probe(self._module, self._inputs, roles)
 

@@ -20,7 +20,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], path: Path, by: By = "steps"
 
 def drawing_of(runs: Sequence[Run], names: Sequence[str], by: By = "steps") -> Drawing:
     """The whole first, then roles, the largest share of the last run's change first."""
-    share = {role: max(share_of(run, role) for run in runs) for role in roles_of(runs[-1])}
+    share = {role: max(share_of(run, role) for run in runs) for role in roles_of(*reversed(runs))}
     roles = sorted((role for role in share if share[role] >= MATTERS), key=lambda role: -share[role])
     shown = [WHOLE, *roles][:_MOST_PANELS]
     left_out = [role for role in share if role not in shown]

@@ -47,6 +47,15 @@ def test_the_course_of_a_role_in_words(times, text, tmp_path):
     assert [pair.times for pair in fc2.pairs] == pytest.approx(times)
 
 
+def test_a_role_that_is_frozen_in_one_run_is_not_told_to_be_alike(tmp_path):
+    first = run(tmp_path / "a", {"fc2": flat(), "q": flat()})
+    second = run(tmp_path / "b", {"fc2": flat()}, roles=["q"], num_layers=48)
+    for pair in ((first, second), (second, first)):
+        found = compare(*pair)
+        assert found.verdict[0].endswith("within 1.5 times: fc2.")
+        assert found.verdict[1:] == ["Moved in both runs at no common place, so not compared: q."]
+
+
 def test_the_verdict_names_what_moved_further_and_what_did_not(tmp_path):
     first = run(tmp_path / "a", {"fc2": flat(), "q": flat()})
     second = run(tmp_path / "b", {"fc2": flat(3.1), "q": flat(1.2)}, num_layers=48)

@@ -360,7 +360,7 @@ class Nothing(nn.Module):
     ("model", "probe", "line"),
     [
         (GPT(), {"wrong": PROBE[0]}, "the probe does not fit GPT.forward"),
-        (GPT(), torch.randn(2, 3), "Tensor"),
+        (GPT(), torch.randn(2, 3), "reading GPT on the probe: RuntimeError: "),
         (GPT(), lambda model: 1 / 0, "ZeroDivisionError"),
         (Nothing(), torch.randn(2, 8), "Nothing has no residual stream that can be read"),
     ],
@@ -391,6 +391,16 @@ def test_a_full_disk_ends_the_watch_and_not_the_run(caplog, tmp_path, monkeypatc
     train(twin, optimizers(twin), 3)
     assert watch.has_ended and "No space left on device" in caplog.text and len(caplog.records) == 1
     assert all(torch.equal(*pair) for pair in zip(weights(model).values(), weights(twin).values(), strict=True))
+
+
+def test_a_file_that_never_ends_is_refused(caplog, monkeypatch):
+    """A full device answers zeros, and none of them ends a line."""
+    monkeypatch.setattr("depthlaw.watching.record._LONGEST", 1000)
+    model, _ = two()
+    watch: Any = depthlaw.watch(model, optimizers(model), probe=PROBE, to="/dev/full")
+    assert watch.has_ended
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "/dev/full is no file of a watched run" in told
 
 
 def test_a_step_that_no_hook_sees_is_told_once(caplog):
