@@ -54,7 +54,9 @@ class Outcome:
         lines = [f"Changed since it was accepted: {change}" for change in self.changes]
         lines += [f"Ignored ({fault.kind}): {fault.what} The reason: {reason}" for fault, reason in self.ignored]
         lines += [f"Accepted in the baseline ({fault.kind}): {fault.what}" for fault in self.accepted]
-        return lines + [f"Nothing is ignored: no fault is of the kind {kind}." for kind in self.unused]
+        kinds = ", ".join(dict.fromkeys(fault.kind for fault in self.audit.faults))
+        there = f" (there are {kinds})" if kinds else ""
+        return lines + [f"Nothing is ignored: no fault is of the kind {kind}{there}." for kind in self.unused]
 
     def document(self) -> dict[str, Any]:
         """That of the audit, with the faults that count."""

@@ -54,6 +54,7 @@ def _side(outcome: Outcome, fault: Fault) -> str:
 
 def _rows(fault: Fault) -> list[tuple[str, str]]:
     rows = [("where", ", ".join(fault.where)), ("found", fault.found), ("expected", fault.expected), ("why", fault.why)]
+    rows.append(("kind", fault.kind))  # by which it may be ignored
     return [(label, text) for label, text in rows if text]
 
 
