@@ -458,7 +458,7 @@ def _relative_measured(s: Values) -> list[bool | None]:
         for _ in range(4):
             before = [theta.detach().clone() for theta in model.parameters()]
             optimizer.zero_grad()
-            (model(x[None]) - target).square().mean().backward()
+            (model(x) - target).square().mean().backward()
             optimizer.step()
             for theta, old in zip(model.parameters(), before, strict=True):
                 ratio = float((theta.detach() - old).norm() / old.norm()) / rate
