@@ -38,6 +38,7 @@ more where heads have norms; with ``recomputes`` only B T D of each, and those o
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -251,6 +252,10 @@ class Transformer(nn.Module):
         self._programs: dict[str, Program | None] = {}
         for weight in weights:
             self._names.setdefault("_".join(weight.name.split("_")[:2]), []).append(weight.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy records programs of its own."""
+        return {**self.__dict__, "_programs": {}}
 
     def _filled(self, weights: list[Weight]) -> Iterator[Tensor]:
         """The numbers of each parameter at the start of training."""
@@ -519,7 +524,7 @@ class Transformer(nn.Module):
     def _linears(self, names: Sequence[str], x_BTD: Tensor, *, is_relu: bool = False) -> tuple[Tensor, ...]:
         """x W^T and its bias, of several matrices of one input. is_relu: with a ReLU behind."""
         given = [self._weight(f"{name}{ending}") for name in names for ending in ("", "_bias")]
-        return self._do(Linear([f"_weights.{name}" for name in names], self, is_relu), x_BTD, *given)
+        return self._do(Linear([f"_weights.{name}" for name in names], weakref.ref(self), is_relu), x_BTD, *given)
 
     def _sum(self, *terms: tuple[float | Tensor, Tensor]) -> Tensor:
         """Of each (number, x), number x."""
@@ -533,12 +538,18 @@ class Transformer(nn.Module):
         config, kind = self.config, self.config.norm_kind
         gain_D, bias_D = (self._weight(f"{name}_{place}_{ending}") for ending in ("gain", "bias"))
         if kind not in ("dyt", "derf"):
-            norm = Norm(kind == "layernorm", config.norm_eps, partial(self.on_norm, name))
+            norm = Norm(kind == "layernorm", config.norm_eps, partial(_tell, weakref.ref(self), name))
             return self._do(norm, x_BTD, gain_D, bias_D)[0]
         x_BTD = (torch.tanh if kind == "dyt" else torch.erf)(config.norm_scale * x_BTD)
         if gain_D is None or bias_D is None:
             return x_BTD
         return torch.addcmul(across(bias_D, x_BTD), x_BTD, across(gain_D, x_BTD))
+
+
+def _tell(model: weakref.ref[Transformer], name: str, factor_BT1: Tensor) -> None:
+    """While a pass goes forward the model is there."""
+    if (there := model()) is not None:
+        there.on_norm(name, factor_BT1)
 
 
 _OF_HEADS = frozenset({"q_norm", "k_norm", "v_norm"})

@@ -129,12 +129,13 @@ def _added(parts: Some) -> Tensor | None:
 class Linear:
     """Of x, and W and b of each name (b None where there is none): x W^T + b, with a ReLU behind where is_relu.
 
-    receiver: whoever may have a function ``receive``. In a backward pass it gets the two factors of each matrix's
-    gradient, by its name, and no matrix gets a gradient.
+    receiver: a weak reference to whoever may have a function ``receive``. In a backward pass it gets the two factors of
+    each matrix's gradient, by its name, and no matrix gets a gradient. A model that keeps its pieces would else be part
+    of a circle, and stay in memory until the garbage collector comes.
     """
 
     names: Sequence[str]
-    receiver: Receiver
+    receiver: Callable[[], Receiver | None]
     is_relu: bool = False
 
     @property
@@ -157,7 +158,8 @@ class Linear:
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
         (x_BTD, *kept), shape = kept, kept[0].shape
         x_ND = x_BTD.view(*shape[:-3], -1, shape[-1])
-        grad_ND, of_parameters, receive = None, [], self.receiver.receive
+        grad_ND, of_parameters, receiver = None, [], self.receiver()
+        receive = None if receiver is None else receiver.receive
         for index, grad_BTF in enumerate(grads):
             if grad_BTF is None:
                 of_parameters += [None, None]

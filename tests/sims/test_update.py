@@ -1,6 +1,8 @@
 """Tangents and steps against finite steps, streams and LAMB against their definitions, inputs against what is asked."""
 
+import gc
 import math
+import weakref
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -245,3 +247,19 @@ def test_singular_values_of_a_gradient_of_few_tokens(dtype: torch.dtype) -> None
     grad[2] = 0
     whole, by_rank = (Norms(grad, grad, 2, is_branch=True, rank=rank).nuclear for rank in (None, 7))
     assert torch.allclose(whole, by_rank, rtol=1e-10 if dtype is torch.float64 else 1e-5, atol=0)
+
+
+def test_an_ensemble_goes_when_nobody_has_it() -> None:
+    """Without a circle that waits for the garbage collector: a run of many would fill the memory."""
+    config = Task(num_tokens=4).on(ModelConfig(encoder=alternating(2), d_model=8, has_affine=True, has_bias=True))
+    ensemble = Ensemble([Member(config, 0)])
+    first_order(
+        ensemble, draw_inputs(config, Task(num_tokens=4), (0,), torch.float64, "cpu"), Task(num_tokens=4), ["adam"]
+    )
+    there = weakref.ref(ensemble)
+    gc.disable()
+    try:
+        del ensemble
+        assert there() is None
+    finally:
+        gc.enable()
