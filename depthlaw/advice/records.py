@@ -59,11 +59,12 @@ def kind_of(few: ModelConfig, many: ModelConfig) -> dict[str, Any]:
     few, many: the model, with the numbers of a shallower one and with its own.
     """
     sublayers = [sublayer for _, several in many.sides for sublayer in several]
-    first, last = few.encoder[-1], many.encoder[-1]
-    pairs = [(name, getattr(first, name), getattr(last, name)) for name in ("residual_weight", "branch_weight")]
-    for name in ("gains", "lr_multipliers"):
-        before, after = getattr(first, name), getattr(last, name)
-        pairs += [(name, before.get(role, 1.0), after.get(role, 1.0)) for role in {*before, *after}]
+    pairs: list[tuple[str, float, float]] = []
+    for first, last in zip(few.encoder[-2:], many.encoder[-2:], strict=True):  # attention and FFN, or both in one
+        pairs += [(name, getattr(first, name), getattr(last, name)) for name in ("residual_weight", "branch_weight")]
+        for name in ("gains", "lr_multipliers"):
+            before, after = getattr(first, name), getattr(last, name)
+            pairs += [(name, before.get(role, 1.0), after.get(role, 1.0)) for role in {*before, *after}]
     changed = {name for name, one, other in pairs if not math.isclose(one, other, rel_tol=_ONE)}
     return {
         "is_post_norm": any("post" in many.places(sublayer) for sublayer in sublayers),

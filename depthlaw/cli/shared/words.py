@@ -67,8 +67,8 @@ def visits_text(answer: Mapping[str, Any]) -> str:
     return (
         "x: visits of the same layers, with the same weights. The L of the scheme's formulas, as of all that is said "
         "here, is the number of residual sums, a sublayer at each of its visits. Where branches are small, R visits of "
-        f"a layer move the output as far as {number} layers of their own under {answer['optimizer']}, and make the "
-        "stream grow as R^2 of them do: `depthlaw rule --visits R` counts them so."
+        f"a layer move the output as far as {number} layers of their own under {answer['optimizer']}, and so "
+        "`depthlaw rule --visits R` counts them; they make the stream grow as R^2 do."
     )
 
 

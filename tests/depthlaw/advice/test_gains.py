@@ -9,7 +9,7 @@ import pytest
 
 from depthlaw.advice import records
 from depthlaw.advice.advice import Advice, advise
-from depthlaw.advice.records import gain_of
+from depthlaw.advice.records import gain_of, kind_of
 from depthlaw.advice.text import known_of
 from depthlaw.network.network import Network
 from depthlaw.recipes.catalogue import recipe
@@ -72,6 +72,9 @@ def test_no_runs_of_a_model_with_another_law_of_depth() -> None:
         for name in ("pre-ln", "depth-mup")
     }
     assert gains["pre-ln"] is not None and gains["pre-ln"]["model"] == "pre-ln" and gains["depth-mup"] is None
+    few, many = of("gpt2")
+    of_attention = tuple(one if one.kind == "attention" else few.encoder[1] for one in many.encoder)
+    assert kind_of(few, replace(many, encoder=of_attention))["changes_with_depth"] == ["gains"]
 
 
 def test_the_embedding_is_spoken_of_before_the_last_remark() -> None:
