@@ -272,7 +272,7 @@ for name in ("S3-49", "S3-04"):
 # Read the parts: the verdict of a claim is that of its worst one. What is refuted is the comparison *between networks
 # whose norms stand in different places*. What stands is the comparison with plain Post-LN inside its own family,
 # which is the one that DeepNet made (the parts named after it). How far that goes is another question: the last row of
-# the table of rates asks it of DeepNorm and Su's row for Adam, whose updates differ too. Why the norms' place matters
+# the table of rates asks it of DeepNorm and Su's rule for Adam, whose updates differ too. Why the norms' place matters
 # is not derived here; $U$ is about the first step, and knows nothing of what that step does to the second.
 #
 # ## 4. Does warm-up save Post-LN?
@@ -396,7 +396,7 @@ Three readings.
 #
 # - That a smaller update at initialisation makes training more stable, as a general rule, is **refuted** (S3-49,
 #   S3-04): it does not order schemes whose norms stand in different places. Beside plain Post-LN, the parts of S3-49
-#   say how it is with DeepNorm and Su's row for Adam.
+#   say how it is with DeepNorm and Su's rule for Adam.
 # - Deep plain Post-LN tends to get stuck, and warm-up moves the depth at which it does, though not far (S1-48).
 # - At a thousand layers there are a few seeds a scheme: what trained is listed above, with intervals that are wide.
 # - Theory of the first step is about the first steps; by the table above they are the fewer, the deeper the network.

@@ -24,7 +24,7 @@ _MISSED = 1.25
 """A factor between the growth that is measured and the one that is predicted, of which something is to be said."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class OwnNetwork(Network):
     """A module that was built and read, in a named network's place. numbers: what it is, as sims have it. given: the
     tokens that it was given. read: the module at this depth, of the audit."""
@@ -149,17 +149,6 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
     if audit.faults:
         number = f"{len(audit.faults)} fault{'s' if len(audit.faults) > 1 else ''}"
         yield f"the audit finds {number} in this model; the first: {audit.faults[0].what.rstrip('.')}"
-    samples = [[own["update"] for own in network.read.updates if "update" in own] for network in (shallow, deep)]
-    if all(len(own) > 1 for own in samples):
-        before, after = map(estimate, samples)
-        found = ratio(after, before)
-        is_off = max(found.mean / grown, grown / found.mean) > _MISSED
-        if is_off and found.low is not None and found.high is not None and not found.low <= grown <= found.high:
-            yield (
-                f"measured on {len(samples[0])} models of each depth, the update grows x {found.mean:.3g} "
-                f"({found.low:.3g} to {found.high:.3g}), and x {grown:.3g} is predicted: what is said here is of the "
-                "prediction"
-            )
     unknown = ("other", "router")
     others = [name for name, role in built.others.items() if role in unknown and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
@@ -167,6 +156,18 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
         weight.role in MATRICES["ffn"] and (weight.expert or (weight.parameter.ndim > 2 and inside))
         for weight in built.weights
     )
+    samples = [[own["update"] for own in network.read.updates if "update" in own] for network in (shallow, deep)]
+    if all(len(own) > 1 for own in samples):
+        before, after = map(estimate, samples)
+        found = ratio(after, before)
+        is_off = max(found.mean / grown, grown / found.mean) > _MISSED
+        low, high = found.low or 0.0, found.high or math.inf
+        if has_experts or (is_off and not low <= grown <= high):
+            yield (
+                f"measured on {len(samples[0])} models of each depth, the update grows x {found.mean:.3g} "
+                f"({low:.3g} to {high:.3g}), and x {grown:.3g} is predicted: what is said here is of the "
+                "prediction"
+            )
     if has_experts:
         named = f" ({', '.join(inside)})" if inside else ""
         yield (

@@ -19,6 +19,7 @@ from torch import nn
 from depthlaw.advice.code import ADAPTIVE, DECOUPLED, moved_eps
 from depthlaw.advice.own import OwnNetwork, mean_ratio
 from depthlaw.advice.own_code import Row, Slice, own_code
+from depthlaw.advice.remedies import layers_text
 from depthlaw.advice.remedy import Remedy
 from depthlaw.auditing.reading.branch import Weight
 from depthlaw.auditing.reading.look import Built, pattern_of
@@ -175,7 +176,16 @@ def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer
             for name, row in own.items()
             if (row.rate, row.scale) != (plain.rate, plain.scale)
         ]
-    return own_code(patterns(changed.rows), slices_of(changed), optimizer, title, remarks)
+        remarks.append(f"NUM_PARAMETERS = {len(tuned.rows)}")
+    return own_code(
+        patterns(changed.rows),
+        slices_of(changed),
+        optimizer,
+        title,
+        layers=layers_text(deep),
+        num_parameters=len(changed.rows),
+        remarks=remarks,
+    )
 
 
 # ---------------------------------------------------------------- done to a module

@@ -51,6 +51,7 @@ PARAMETERS = {
     "{{ name }}": {{ cells }},
 %% endfor
 }
+NUM_PARAMETERS = {{ num_parameters }}  # tensors, of the model of {{ layers }} layers that was read
 {{ parts }}
 
 def find(table, name):
@@ -64,6 +65,9 @@ def rows_of(model):
     trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
     if unknown := [name for name in trained if find(PARAMETERS, name) is None]:
         raise ValueError(f"these parameters are not of the model that was read: {', '.join(unknown)}")
+    number = sum(find(PARAMETERS, name) is not None for name, _ in model.named_parameters())
+    if number != NUM_PARAMETERS:
+        raise ValueError(f"this model has {number} parameters and the one that was read has {NUM_PARAMETERS}: see above")
     return {name: (one, find(PARAMETERS, name)) for name, one in trained.items()}
 
 
@@ -123,9 +127,17 @@ _TEMPLATE = Environment(line_statement_prefix="%%", undefined=StrictUndefined, a
 
 
 def own_code(
-    rows: Mapping[str, Row], slices: Sequence[Slice], optimizer: str, title: str, remarks: Sequence[str] = ()
+    rows: Mapping[str, Row],
+    slices: Sequence[Slice],
+    optimizer: str,
+    title: str,
+    *,
+    layers: str,
+    num_parameters: int,
+    remarks: Sequence[str] = (),
 ) -> list[str]:
-    """rows: by name, * in it for numbers of layers. slices: by name in the same way. remarks: comment lines."""
+    """rows: by name, * in it for numbers of layers. slices: by name in the same way. remarks: comment lines. layers:
+    of the model that was read, as words. num_parameters: how many tensors of it have a row."""
     has_eps, decays, has_muon = optimizer in ADAPTIVE, optimizer in DECOUPLED, optimizer in ("muon", "muon+adamw")
     names = ["_", "rate", *(["small"] if has_eps else []), *(["in_muon"] if has_muon else []), "_"]
     kind = [*names[1:-1], *(["is_matrix"] if decays else [])]
@@ -142,6 +154,8 @@ def own_code(
     text = _TEMPLATE.render(
         title=title,
         remarks=remarks,
+        layers=layers,
+        num_parameters=num_parameters,
         eps_text=", its epsilon" if has_eps else "",
         rows=[(name, cells(row)) for name, row in rows.items()],
         slices=bool(slices),

@@ -232,10 +232,10 @@ class TwoDepths:
             branches = [role for role in (*BRANCH_ROLES, *VECTORS) if role in last.roles]
             rate = 1 / factors["update"]
             note = "one learning rate for all parameters of the branches, over the factor of the whole update"
-            changes = [f"learning rate of all parameters of the branches x {rate:.3g}"]
+            changes = [f"learning rate of the branches x {rate:.3g}"]
             yield self.remedy("learning-rate", changes, note, plain, last, own_rates=dict.fromkeys(branches, rate))
         few = layers_text(self.shallow)
-        own_init = [f"init as in the model of {few} layers, not scaled further"] if kept != plain else []
+        own_init = [f"init as in the model of {few} layers"] if kept != plain else []
         has_twice = False
         for name, note, laws_of in self.laws():
             laws = laws_of(self.few, self.many)
@@ -435,4 +435,4 @@ def _law_lines(config: ModelConfig, laws: Sequence[Law]) -> Iterator[str]:
         for gain, roles in _grouped(gains).items():
             yield f"standard deviation of {roles}{of} x {gain}"
         if law.learning_rate != 1:
-            yield f"learning rate of all parameters{of or ' of the branches'} x {law.learning_rate:.4g}"
+            yield f"learning rate{of or ' of the branches'} x {law.learning_rate:.4g}"

@@ -105,8 +105,8 @@ def _nothing(advices: Sequence[Advice]) -> str:
     nothing = next(remedy for remedy in last.remedies if remedy.name == "nothing")
     far = [f"of {layers_text(advice.deep)} layers {_far(advice.factors['update'])}" for advice in advices]
     text = (
-        f"If you change nothing, one step of {last.optimizer} moves {last.name} {', '.join(far)} as it moved "
-        f"{layers_text(last.shallow)} layers"
+        f"If you change nothing, one {last.optimizer} step moves {last.name} {', '.join(far)} as "
+        f"{layers_text(last.shallow)}"
     )
     shares = {role: last.shares[role] for role in last.matters}
     matrices = [role for role in shares if role in BRANCH_ROLES]
@@ -155,7 +155,7 @@ def _each(advice: Advice) -> str:
 
 def _way(remedy: Remedy, advice: Advice) -> str:
     if remedy.worst <= HELD:
-        left = f"Then {_each(advice)} kind of parameter moves it as far as before, {_WITHIN}."
+        left = f"{_each(advice).capitalize()} role then moves it as before."
     else:
         role = remedy.worst_role
         means = "" if WORDS[role] == f"the {role}" else f", {WORDS[role]}"
@@ -172,7 +172,7 @@ def _changes(remedy: Remedy) -> str:
     if rest:
         least, most = (f"{limit(rates[role] for role in rest):.2g}" for limit in (min, max))
         named.append(f"{len(rest)} others x {least}" + (f" to {most}" if most != least else ""))
-    return f"learning rate of {', '.join(named)}"
+    return ", ".join(named)  # the name says that these are learning rates
 
 
 def _split(roles: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -186,6 +186,7 @@ def _worst(remedy: Remedy) -> str:
     return f"{times(remedy.leaves[role])} in {role}"
 
 
+_FOUND = {1: "lower loss", 0: "no verdict", -1: "higher loss"}
 _VERDICTS = {1: "training here bears it out", 0: "training here does not tell", -1: "training here speaks against it"}
 
 
@@ -216,9 +217,8 @@ def _in_short(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
     mean, low, high = (f"{-gain[name]:+z.2f}" for name in ("mean", "high", "low"))
-    return (
-        f"{_VERDICTS[gain['verdict']]}: loss {mean} nats ({low} to {high}) at {gain['layers']} layers of {like}{beaten}"
-    )
+    found = _FOUND[gain["verdict"]]
+    return f"trained here: {found}, {mean} nats ({low} to {high}) at {gain['layers']} layers of {like}{beaten}"
 
 
 def _trained(record: Mapping[str, Any]) -> str:

@@ -115,8 +115,8 @@ def advised(message: str, arguments: Sequence[str]) -> str:
     command, options = arguments[0], [argument.partition("=")[0] for argument in arguments[1:]]
     if command == "rule" and "--scheme" in options:
         return (
-            "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and a row of Su's is "
-            "--norm post with its --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
+            "rule derives a rule and takes no --scheme: DeepNorm is --norm post --select deepnet, and Su's rules are "
+            "--norm post with their --optimizer; how a named scheme grows says `depthlaw predict --scheme NAME`"
         )
     if command == "advise" and {"--lr", "--learning-rate"} & set(options):
         return "advise takes no learning rate: what it prints multiplies the one that you have tuned"
@@ -200,6 +200,8 @@ def main() -> None:
     """Run the command line; whatever is wrong with the input is said in one line, exit 2, as is Ctrl-C, exit 130."""
     arguments = sys.argv[1:] or ["--help"]
     if arguments[0] == "help":
+        if len(arguments) > 2:
+            sys.exit(_refuse(f"help is of one command (allowed: depthlaw help {arguments[1]})"))
         arguments = [*arguments[1:], "--help"]
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.block import Block
@@ -96,6 +96,15 @@ class Network:
     num_classes: int = 16
     block: Block = field(default_factory=Block)
     recipe: Recipe | None = None
+
+    def __repr__(self) -> str:
+        """What it is called, and what of it is not as by default."""
+        told = [self.scheme.name if self.recipe is None else self.recipe.name]
+        for one in fields(Network):
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            if one.name not in ("scheme", "recipe") and (value := getattr(self, one.name)) != default:
+                told.append(f"{one.name}={value!r}")
+        return f"<{type(self).__name__} {' '.join(told)}>"
 
     def __post_init__(self) -> None:
         if self.arch not in (FFN, *ARCHITECTURES):

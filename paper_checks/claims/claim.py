@@ -291,6 +291,9 @@ class Claim:
         if not self.source:
             object.__setattr__(self, "source", source_of(self.id))
 
+    def __repr__(self) -> str:
+        return f"<Claim {self.id} {self.expected.value}: {self.summary}>"
+
     @property
     def expected(self) -> Verdict:
         """The worst verdict that is expected of the parts."""

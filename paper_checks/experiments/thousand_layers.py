@@ -1,4 +1,4 @@
-"""24, 100 and 1,000 layers: DeepNorm, Sub-LN with gamma and Su's row for Adam, beside Post-LN and Pre-LN.
+"""24, 100 and 1,000 layers: DeepNorm, Sub-LN with gamma and Su's rule for Adam, beside Post-LN and Pre-LN.
 
 Who trains, how far, at what update: S1-50, DN-12, DN-14; and for how long the update is what it was at initialisation.
 All at one learning rate, as the promise of a depth-independent update has it. The task is the synthesised one of

@@ -458,7 +458,7 @@ _DN_10 = Claim(
     finding=Finding(
         "DeepNorm keeps the update of the weight matrices flat in depth, but not that of the norm gains and biases, "
         "which a default model trains too: it grows as L at fixed width. That of linear biases grows as L^(1/2). In "
-        "real Transformers with softmax attention it is so too, derived up to {last:,} layers. Su's rows for SGD and "
+        "real Transformers with softmax attention it is so too, derived up to {last:,} layers. Su's rules for SGD and "
         "Adam break it in the same roles, LAMB's in the norm gains (as published it moves no bias that is zero), and "
         "at Pre-Norm the linear biases grow as L under SGD and Adam",
         rank=30,

@@ -70,7 +70,7 @@ def smaller_is_stabler(name: str, look: str) -> Part:
         statement,
         statement.with_larger(),
         expected=Verdict.REFUTED,
-        condition="beside Post-LN, at 12 layers: DeepNorm's and Su's row for Adam have smaller updates, and pass at "
+        condition="beside Post-LN, at 12 layers: DeepNorm's and Su's rule for Adam have smaller updates, and pass at "
         "rates at which it does not",
     )
 
@@ -581,7 +581,7 @@ _S3_49 = Claim(
         "A smaller update at initialisation does not mean more stable training, as the slides of Magneto "
         "conclude, between networks whose norms stand in different places: small Pre-LN and NormFormer "
         "models, whose updates are several times DeepNorm's, still end below the entropy of the labels at "
-        "far larger rates. Beside Post-LN it is so: DeepNorm and Su's row for Adam pass where it is stuck",
+        "far larger rates. Beside Post-LN it is so: DeepNorm and Su's rule for Adam pass where it is stuck",
         rank=70,
         shared_with=("S3-04",),
     ),

@@ -248,8 +248,11 @@ def test_a_parameter_that_was_not_read_is_refused() -> None:
 @pytest.mark.parametrize("num_layers", [MANY - 1, MANY + 1])
 def test_a_model_of_another_depth_is_refused(num_layers: int) -> None:
     """Its names all fit, and the numbers are those of another depth."""
+    advice, model = asked("pre", "adamw"), made("pre", num_layers, 0)
     with pytest.raises(ValueError, match=rf"stack.{min(num_layers, MANY)}.n1.weight"):
-        asked("pre", "adamw").apply(made("pre", num_layers, 0), lr=1.0)
+        advice.apply(model, lr=1.0)
+    with pytest.raises(ValueError, match=r"this model has \d+ parameters and the one that was read has \d+"):
+        pasted(advice.code(advice.remedies[0]))["initialise"](model)
 
 
 def test_a_builder_that_takes_no_notice_of_its_number_has_no_advice() -> None:
@@ -292,7 +295,7 @@ def test_the_command_reads_a_file(tmp_path: Path) -> None:
     found = document("advise", "--model", model, *QUESTION)
     assert found["network"]["model"] == "Odd" and "stack.*.one.into.weight" in found["remedies"][0]["code"]
     text = told("advise", "--model", model, "--from-layers", "1", "--layers", "2")  # adamw if nothing is said
-    assert text.startswith("If you change nothing, one step of adamw moves Odd of 2 layers")
+    assert text.startswith("If you change nothing, one adamw step moves Odd of 2 layers")
     refused = depthlaw("advise", "--model", f"{tmp_path / 'mine.py'}:breaks", *QUESTION)
     assert refused.returncode == 2 and "mine.py, line 8" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1

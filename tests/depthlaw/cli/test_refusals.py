@@ -265,6 +265,7 @@ def test_a_builder_that_raises_is_told_with_file_and_line(tmp_path: Path) -> Non
 
 def test_help_of_a_command() -> None:
     assert depthlaw("help", "schemes").stdout == depthlaw("schemes", "--help").stdout
+    assert "help is of one command" in refusal("help", "schemes", "rule")
 
 
 def test_the_installed_command_answers_as_a_process() -> None:
