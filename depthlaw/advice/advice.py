@@ -198,12 +198,15 @@ def advise(
     model: Callable[..., nn.Module] | None = None,
     inputs: Callable[[nn.Module], Any] | None = None,
     arch: str | None = None,
+    visits: int = 1,
+    from_visits: int | None = None,
     **network: Any,
 ) -> Advice:
     """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
 
-    Name the model by scheme and arch, or by recipe. An encoder-decoder has so many layers on both sides. network:
-    further fields of ``Network``, such as activation, num_heads or block.
+    Name the model by scheme and arch, or by recipe. An encoder-decoder has so many layers on both sides. visits: how
+    often the layers are gone through with the same weights; from_visits: in the tuned model, as often if left out.
+    network: further fields of ``Network``, such as activation, num_heads or block.
 
     model: in place of these, a function that is called with a number of layers and returns a torch module; inputs: what
     that module is called with. Both are as ``depthlaw.audit`` takes them. The module is read at both depths, the code
@@ -223,22 +226,26 @@ def advise(
     if model is not None:
         if given := [
             name for name, value in {"d_model": d_model, "arch": arch, **network}.items() if value is not None
-        ]:
+        ] + ["visits"] * (visits > 1):
             raise ValueError(f"{given[0]} does not go with a model of your own, which says it itself")
         if isinstance(from_layers, tuple) or isinstance(layers, tuple):
             raise ValueError("a model of your own is called with one number of layers, of either side")
         return of_model(model, from_layers, [layers], optimizer, inputs)[0]
     if d_model is None:
         raise ValueError("d_model is wanted, the width of the model")
+    each = (from_layers, visits if from_visits is None else from_visits), (layers, visits)
+    counts = [(times * count if isinstance(count, int) else count, times) for count, times in each]
     if recipe is not None:
         published = recipe_named(recipe)
         if arch not in (None, published.arch):
             raise ValueError(f"the recipe {published.name} is of {published.arch} kind, not {arch}")
-        shallow, deep = (Network.of_recipe(published, count, d_model, **network) for count in (from_layers, layers))
+        shallow, deep = (
+            Network.of_recipe(published, count, d_model, visits=times, **network) for count, times in counts
+        )
     else:
         network |= {"scheme": scheme_named(str(scheme)), "arch": arch or "decoder", "d_model": d_model}
         network["has_wide_heads"] = "num_heads" not in network
-        shallow, deep = (Network(**sublayers_of(count), **network) for count in (from_layers, layers))
+        shallow, deep = (Network(**sublayers_of(count), visits=times, **network) for count, times in counts)
     return compared(shallow, deep, optimizer)
 
 

@@ -67,7 +67,7 @@ def rows_of(model):
         raise ValueError(f"these parameters are not of the model that was read: {', '.join(unknown)}")
     number = sum(find(PARAMETERS, name) is not None for name, _ in model.named_parameters())
     if number != NUM_PARAMETERS:
-        raise ValueError(f"this model has {number} parameters and the one that was read has {NUM_PARAMETERS}: see above")
+        raise ValueError(f"this model has {number} parameters and the one that was read has {NUM_PARAMETERS}")
     return {name: (one, find(PARAMETERS, name)) for name, one in trained.items()}
 
 

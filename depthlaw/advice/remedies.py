@@ -59,7 +59,11 @@ _WHOLE = 2.0
 
 
 def layers_text(network: Network) -> str:
-    return "-".join(map(str, network.num_layers)) if network.num_layers else f"{network.num_sublayers / 2:g}"
+    """The number of layers, of both sides of an encoder-decoder; "4 x 8" of 4 layers that are visited 8 times each."""
+    if network.num_layers:
+        return "-".join(map(str, network.num_layers))
+    own = f"{network.num_sublayers / (2 * network.visits):g}"
+    return own if network.visits == 1 else f"{own} x {network.visits}"
 
 
 class TwoDepths:
@@ -167,8 +171,9 @@ class TwoDepths:
         """before: the tuned model, where the remedy changes it. own_rates: by role, what learning rates are multiplied
         by beside those of ``config``."""
         tuned, first = before or (self.tuned, self.first)
-        # What was trained are deeper models, without experts.
+        # What was trained are deeper models, without experts, each layer visited once.
         has_gain = bool(changes) and self.deep.depth > self.shallow.depth and not self.deep.has_experts
+        has_gain = has_gain and self.deep.visits == 1
         own_rates = own_rates or {}
         factors = factors_of(first, outlook)
         leaves = {role: factor * own_rates.get(role, 1.0) for role, factor in factors.items() if role != "update"}
@@ -258,7 +263,7 @@ class TwoDepths:
         return note.startswith(_DERIVED) and (self.num_sides > 1 or name in PEOPLE_USE[self.norm])
 
     def _record(self, name: str) -> dict[str, Any] | None:
-        return record_of(name, self.optimizer, num_sides=self.num_sides)
+        return record_of(name, self.optimizer, num_sides=self.num_sides) if self.deep.visits == 1 else None
 
     def _at_both(self, name: str, note: str, laws: Laws) -> Remedy:
         """The law's own numbers at either depth: the tuned model is changed, too, and is to be tuned anew."""
@@ -289,6 +294,8 @@ class TwoDepths:
 
     def remarks(self, remedies: Sequence[Remedy]) -> Iterator[str]:
         deep, name = self.deep, self.deep.scheme.name
+        if deep.visits > 1:
+            yield "K x R: K layers, gone through R times with the same weights; schemes count a layer at each visit"
         now, before = self.plain.encoder[-1], self.kept.encoder[-1]
         least = 1 - 1e-9
         if now.branch_weight < before.branch_weight * least and any(

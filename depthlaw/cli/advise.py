@@ -28,6 +28,7 @@ EXAMPLES = (
     "advise --scheme deepnorm --optimizer adamw --from-layers 6 --layers 24 --width 512 --arch encoder",
     "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 24,48 --width 768 --why",
     "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48 --width 768 --code best",
+    "advise --scheme pre-ln --optimizer adamw --from-layers 4 --from-visits 1 --layers 4 --visits 8 --width 512",
 )
 
 
@@ -45,6 +46,11 @@ def run(
     from_layers: int = option("The number of layers of the model that you have tuned.", REQUIRED, most=5000),
     from_decoder_layers: int | None = option(
         "The number of layers of its decoder, for --arch encoder-decoder; as many as --from-layers if left out.",
+        most=options.MOST,
+    ),
+    from_visits: int | None = option(
+        "How often the layers of the tuned model are gone through, where --visits says it of the one that you want; as "
+        "often if left out.",
         most=options.MOST,
     ),
     code: str | None = option(
@@ -82,13 +88,13 @@ def run(
         raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
     if stack.sublayers is not None:
         raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
-    if stack.is_visited:
-        raise BadInputError("--visits: advise knows no layers that are visited again; predict, measure and rule do")
     if transformer.layers is None:
         raise BadInputError("--layers N is wanted: the number of layers that the model is to have, or several: 24,48")
-    if code is not None and len(transformer.layers) > 1:
-        raise BadInputError(f"--code is of one depth, and --layers has {len(transformer.layers)}: give one")
+    if code is not None and len(transformer.layers) * len(stack.visits or [1]) > 1:
+        raise BadInputError("--code is of one depth: give one number of --layers and of --visits")
     if model is not None or hf is not None:
+        if stack.visits or from_visits:
+            raise BadInputError("--visits does not go with a model of your own, which is built as often as it visits")
         advices = _of_own(stack, transformer, width, from_layers, (model, hf, inputs), shows_traceback)
     else:
         if (stack.scheme or stack.norm or transformer.recipe) is None:
@@ -98,7 +104,8 @@ def run(
             )
         if width is None:
             raise BadInputError("--width D is wanted, unless the model is your own (--model MODULE:FACTORY, --hf NAME)")
-        advices = _of_named(_asked(stack, transformer, width, from_layers, from_decoder_layers), stack.optimizer)
+        tuned = (from_layers, from_decoder_layers, from_visits)
+        advices = _of_named(_asked(stack, transformer, width, tuned), stack.optimizer)
 
     from depthlaw.advice.text import show
 
@@ -157,21 +164,30 @@ def _of_own(
 
 
 def _asked(
-    stack: Stack, transformer: Transformer, width: int, from_layers: int, from_decoder_layers: int | None
+    stack: Stack, transformer: Transformer, width: int, tuned: tuple[int, int | None, int | None]
 ) -> Sequence[Any]:
-    """The tuned network and those of other depths."""
+    """The tuned network and those of other depths. tuned: its layers, those of its decoder, and its visits."""
     assert transformer.layers is not None
-    layers = [from_layers, *transformer.layers]
-    decoder_layers = None
+    from_layers, from_decoder_layers, from_visits = tuned
+    last, first = transformer.decoder_layers, None
     if transformer.arch == "encoder-decoder":
-        last = transformer.decoder_layers or transformer.layers
+        last = last or transformer.layers
         options.check_pairs(transformer.layers, last)
-        decoder_layers = [from_decoder_layers or from_layers, *last]
-    elif from_decoder_layers is not None or transformer.decoder_layers is not None:
+        first = [from_decoder_layers or from_layers]
+    elif from_decoder_layers is not None or last is not None:
         raise BadInputError("--decoder-layers and --from-decoder-layers belong to --arch encoder-decoder")
-    asked = replace(transformer, attention=True, layers=layers, decoder_layers=decoder_layers)
-    if transformer.recipe is None and transformer.arch is None:
-        asked = replace(asked, arch="decoder")
-    asked, chosen = asked.of_recipe(width)
-    both = networks(stack, asked, chosen or width, MOST_WALKED, MOST_TOKENS)
-    return [replace(network, has_wide_heads=asked.num_heads is None) for network in both]
+    visits = stack.visits or [1]
+    if from_visits is None and len(visits) > 1:
+        raise BadInputError("--from-visits R is wanted, of the tuned model, where --visits has several numbers")
+    found = []
+    for times, layers, decoder_layers in (
+        ([from_visits or visits[0]], [from_layers], first),
+        (visits, transformer.layers, last),
+    ):
+        asked = replace(transformer, attention=True, layers=layers, decoder_layers=decoder_layers)
+        if transformer.recipe is None and transformer.arch is None:
+            asked = replace(asked, arch="decoder")
+        asked, chosen = asked.of_recipe(width)
+        several = networks(replace(stack, visits=times), asked, chosen or width, MOST_WALKED, MOST_TOKENS)
+        found += [replace(network, has_wide_heads=asked.num_heads is None) for network in several]
+    return found

@@ -299,9 +299,16 @@ def test_at_both_depths_nothing_is_left_of_the_scheme_s_own_numbers() -> None:
         compile("\n".join(advice.code(each)), "pasted", "exec")
 
 
-def test_measured_leaves_are_those_that_are_promised() -> None:
+GROWN: dict[str, dict[str, Any]] = {
+    "deeper": {"recipe": "gpt2", "layers": 8, "num_heads": 8},
+    "visited more often": {"scheme": "pre-ln", "layers": 2, "from_visits": 1, "visits": 4, "num_heads": 8},
+}
+
+
+@pytest.mark.parametrize("kind", GROWN)
+def test_measured_leaves_are_those_that_are_promised(kind: str) -> None:
     """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
-    advice = advise(recipe="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=8)
+    advice = advise(**GROWN[kind], optimizer="adamw", from_layers=2, d_model=D, num_tokens=TOKENS)
     for name in ("learning-rates", "completep at both depths"):
         remedy = named(advice, name)
         measured = advice.measure(remedy, range(8))

@@ -63,7 +63,8 @@ REFUSED = {
     f"predict {STACK} --sublayers 4 --visits 2 --width 8": "--width needs --attention",
     "predict --scheme admin --optimizer sgd --sublayers 2 --visits 2": "visits of a layer share all its numbers",
     f"measure {STACK} {KEPT} --visits 0": "--visits",
-    f"{ADVISE} --layers 4 --visits 2": "advise knows no layers that are visited again",
+    f"{ADVISE} --layers 4 --visits 2,4": "--from-visits R is wanted",
+    "advise --hf gpt2 --from-layers 2 --layers 4 --visits 2": "--visits does not go with a model of your own",
     "rule --norm sub --optimizer sgd --arch encoder --layers 4 --visits 2": "not derived for --norm sub",
     # numbers
     f"predict {STACK} --attention --layers 12-48": "a list is written with commas, such as 12,24,48",
