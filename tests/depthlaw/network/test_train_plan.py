@@ -119,7 +119,7 @@ def test_the_printed_counts_come_out() -> None:
 
 @pytest.mark.parametrize("recomputes", [False, True])
 def test_the_largest_batch_is_the_largest_that_fits(recomputes: bool) -> None:
-    model = Model("", 3, 512, 8, "", 1000)
+    model = Model("", 1, 512, 8, "", 1000)
     devices = NODES[1] * NODE.devices
     tokens = largest_batch(model, NODES[1], recomputes=recomputes)
 
