@@ -37,7 +37,7 @@ def configs_of(name: str, optimizer: str, data: DataConfig) -> list[TrainConfig]
     """Three that differ in all that may differ."""
     rate = RATES.get(optimizer, 0.01)
     shared: dict[str, Any] = {"data": data, "optimizer": optimizer, "precision": "float64", "num_steps": 8}
-    rest: dict[str, Any] = {"batch_size": 4, "evaluate_every": 3, "measure_at": (0, 8)}
+    rest: dict[str, Any] = {"batch_size": 64, "evaluate_every": 3, "measure_at": (0, 8)}
     own: Sequence[dict[str, Any]] = (
         {"seed": 3, "learning_rate": rate, "model": model_of(name, 1.0, 1.0)},
         {"seed": 0, "learning_rate": 2 * rate, "model": model_of(name, 1.2, 0.7), "clip_norm": 0.3},

@@ -275,7 +275,9 @@ def test_a_run_whose_loss_is_not_finite_has_diverged_and_is_json() -> None:
 
 
 def test_a_loss_that_stays_above_the_start_has_diverged() -> None:
-    config = replace(BASE, optimizer="signsgd", learning_rate=0.3, num_steps=14, patience=50)
+    """Of small batches, whose losses jump over where it began."""
+    config = replace(BASE, optimizer="signsgd", learning_rate=0.3, num_steps=14, patience=50, batch_size=4)
+    config = replace(config, evaluate_every=14)
     whole = train(config)
 
     def stops_after(patience: int) -> int:

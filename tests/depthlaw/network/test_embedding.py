@@ -60,16 +60,16 @@ def test_nothing_is_said_where_the_embedding_changes_nothing() -> None:
 
 @pytest.mark.usefixtures("quickly")
 def test_predict_rule_and_advise_say_it_unasked() -> None:
-    asked = options(scheme="completep", optimizer="adamw", layers="2,8", tokens=4)
+    asked = options(scheme="completep", optimizer="adamw", layers="1,4", tokens=4)
     found = document("predict", *asked, "--attention")["embedding"]
     assert found["matters"] and found["says"] in " ".join(told("predict", *asked, "--attention").split())
     assert (
         document("predict", *options(scheme="completep", optimizer="adamw", layers=2), "--attention")["embedding"]
         is None
     )
-    sides = ["rule", *options(norm="pre", optimizer="adamw", arch="encoder-decoder", layers=8, decoder_layers=8)]
+    sides = ["rule", *options(norm="pre", optimizer="adamw", arch="encoder-decoder", layers=4, decoder_layers=4)]
     assert document(*sides)["other_roles"]["embedding"]["matters"]
     post = ["rule", *options(norm="post", optimizer="adamw", arch="decoder", layers=8)]
     assert document(*post)["other_roles"]["embedding"] is None
-    advice = advise(scheme="completep", optimizer="adamw", from_layers=4, layers=16, d_model=128, num_tokens=4)
+    advice = advise(scheme="completep", optimizer="adamw", from_layers=2, layers=8, d_model=128, num_tokens=4)
     assert any(remark.startswith("nothing: the update is flat only beside") for remark in advice.remarks)

@@ -21,7 +21,7 @@ from depthlaw.sims.training.frontend import Network
 from depthlaw.sims.training.store import key
 from depthlaw.sims.training.train import TrainConfig, train
 
-TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 2, "num_steps": 3}
+TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 64, "num_steps": 3}
 
 
 @pytest.fixture
