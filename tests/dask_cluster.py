@@ -53,6 +53,10 @@ class DaskCluster:
         rest = options or ("--nthreads", "1", "--no-nanny")
         return self._start("dask_worker", *rest, "--local-directory", str(self.folder), **environment)
 
+    def wait_for(self, num_workers: int) -> None:
+        with Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(num_workers, timeout=PATIENCE)
+
     def _start(self, program: str, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.{program}", "--scheduler-file", str(self.file)]
         path = os.pathsep.join(filter(None, (environment.pop("PYTHONPATH", ""), str(ROOT))))
@@ -83,8 +87,7 @@ def dask_cluster(folder: Path, num_workers: int = 2, *options: str, **environmen
         for _ in range(num_workers):
             cluster.add_worker(*options)
         if num_workers:
-            with Client(cluster.address, set_as_default=False) as client:
-                client.wait_for_workers(num_workers, timeout=PATIENCE)
+            cluster.wait_for(num_workers)
         yield cluster
     finally:
         cluster.close()

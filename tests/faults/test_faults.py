@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,23 @@ FAULTS = script.read()
 PLANTED = """
 [[fault]]
 name = "a comment"
-file = "sims/locks.py"
-old = "number = file.fileno()"
-new = "number = file.fileno()  # of the system"
-tests = ["tests/sims/test_locks.py"]
+file = "half.py"
+old = "x / 2"
+new = "x / 2  # of it"
+tests = ["test_half.py"]
 
 [[fault]]
-name = "two bytes are locked"
-file = "sims/locks.py"
-old = "windows.LK_NBLCK, 1)"
-new = "windows.LK_NBLCK, 2)"
-tests = ["tests/sims/test_locks.py"]
+name = "a third"
+file = "half.py"
+old = "x / 2"
+new = "x / 3"
+tests = ["test_half.py"]
 """
+PROJECT = {
+    "half.py": "def half(x):\n    return x / 2\n",
+    "test_half.py": "from half import half\n\n\ndef test_half():\n    assert half(4) == 2\n",
+    **{f"depthlaw/{package}__init__.py": "" for package in ("", *(f"{name}/" for name in script.PACKAGES))},
+}
 
 
 def test_there_are_enough_of_every_kind() -> None:
@@ -48,11 +54,18 @@ def test_faults_can_be_put_in_and_their_tests_are_there() -> None:
 
 
 def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a project of a function and its test."""
+    root = tmp_path / "project"
+    for name, text in PROJECT.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    for command in ("init", "add ."):
+        subprocess.run(["git", "-C", root, "-c", "init.defaultBranch=main", *command.split()], check=True)
     (tmp_path / "some.toml").write_text(PLANTED, encoding="utf-8")
-    assert script.main([], tmp_path) == 1
+    assert script.main(["--at", str(root)], tmp_path) == 1
     said = capsys.readouterr().out
     assert "some: a comment: MISSED\n" in said
-    assert "some: two bytes are locked: caught by tests/sims/test_locks.py::" in said
+    assert "some: a third: caught by test_half.py::test_half\n" in said
     assert said.endswith("1 of 2 planted faults caught\n")
 
 

@@ -74,7 +74,7 @@ def tried(watch: Watch, kind: Kind, numbers: range) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_few_of_each_kind(kind: Kind, tmp_path: Path) -> None:
     with watching(tmp_path) as watch:
-        broken = tried(watch, kind, range(12))
+        broken = tried(watch, kind, range(12 if kind.num > 1_200 else 4))  # some take a second each
     assert not broken, "\n".join(broken)
 
 

@@ -2,26 +2,24 @@
 
 A machine here is this one with something changed: environment variables that choose a library's arithmetic, the
 locale, the width of the terminal, the seed of hashes, the order of the tests, the user, the programs at hand, the
-Python. What a change does is probed first: one that changes nothing here is said to be none, and one that this machine
-does not have is said to be missing; neither is a failure. --quick is for continuous integration: all changes at once,
-on the whole fast lane. Which of them makes a test fail: python -m tests.portable --tests TEST. The logs are in
-out/portable.
+Python. One that this machine does not have is said to be missing, which is no failure. --quick is for continuous
+integration: all changes at once, on the whole fast lane. Which of them makes a test fail: python -m tests.portable
+--tests TEST. The logs are in out/portable.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.portable.machines import ALL, AT_ONCE, Machine, at_once, table
+from tests.portable.machines import AT_ONCE, Machine, at_once, table
 from tests.portable.places import OUT, MissingError, Place, place_of, say
 
 PYTEST = ("-m", "pytest", "-p", "tests.portable.plugin", "-q", "-rfE", "--tb=short", "--timeout", "1800")
@@ -38,15 +36,6 @@ class Result:
     passed: int = 0
     failed: tuple[str, ...] = ()
     seconds: float = 0.0
-
-
-def look(place: Place) -> dict[str, str]:
-    """What a program sees there; OSError where not even that works."""
-    with place.start("-m", "tests.portable.machines", stdout=subprocess.PIPE) as process:
-        out = process.communicate()[0]
-    if process.returncode:
-        raise OSError(f"python -m tests.portable.machines ended with exit code {process.returncode}")
-    return json.loads(out)
 
 
 def run_tests(name: str, place: Place, tests: Sequence[str]) -> Result:
@@ -69,20 +58,13 @@ def run_tests(name: str, place: Place, tests: Sequence[str]) -> Result:
     return Result(name, "", int(passed[1]) if passed else 0, failed, time.monotonic() - start)
 
 
-def try_(machine: Machine, here: Mapping[str, str], tests: Sequence[str]) -> Result:
-    """tests: in place of those of the table, if any. here: what a program sees on this machine as it is."""
+def try_(machine: Machine, tests: Sequence[str]) -> Result:
+    """tests: in place of those of the table, if any."""
     try:
         with place_of(machine) as place:
-            seen = look(place)
-            differs = [name for name in here if seen[name] != here[name]]
-            if not differs:
-                return Result(machine.name, "no different from this machine")
-            say(f"{machine.name}: another {', '.join(differs)}")
             return run_tests(machine.name, place, expanded(place.root, tests or machine.tests))
     except MissingError as error:
         return Result(machine.name, f"not here: {error}")
-    except OSError as error:
-        return Result(machine.name, failed=(str(error),))
 
 
 def expanded(root: Path, tests: Sequence[str]) -> list[str]:
@@ -136,11 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.quick:
         wanted = [at_once([machines[name] for name in AT_ONCE])]
     say(f"--seed {seed}")
-    with place_of(Machine(name="", tests=ALL)) as place:
-        here = look(place)
     results: list[Result] = []
     for machine in wanted:
-        result = try_(machine, here, asked.tests)
+        result = try_(machine, asked.tests)
         results.append(result)
         say(f"{result.machine}: {result.text or f'{len(result.failed)} failed, {result.passed} passed'}")
     show(results)

@@ -1,15 +1,9 @@
-"""The machines that the tests are run as, and what a program sees of one: python -m tests.portable.machines"""
+"""The machines that the tests are run as: this one with something changed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import random
-import shutil
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 SEED = "DEPTHLAW_TEST_ORDER"
@@ -44,15 +38,13 @@ ALL = ("tests",)
 class Machine:
     """This machine with something changed.
 
-    needs: a flag of the processor without which its variables name what it cannot do. hides: programs that are not
-    found there. as_user: another user than root, in a checkout of its own whose parent belongs to root. python: the
-    version, 3.11 for instance, of another Python.
+    hides: programs that are not found there. as_user: another user than root, in a checkout of its own whose parent
+    belongs to root. python: the version, 3.11 for instance, of another Python.
     """
 
     name: str
     tests: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
-    needs: str = ""
     hides: tuple[str, ...] = ()
     as_user: bool = False
     python: str = ""
@@ -94,10 +86,6 @@ def table(seed: str) -> list[Machine]:
         "hash-random": {"PYTHONHASHSEED": str(random.Random(seed).randrange(2, 2**32))},
     }
     return [
-        *(
-            Machine(name=f"aten-{name}", tests=NUMBERS, variables={"ATEN_CPU_CAPABILITY": name}, needs=flag)
-            for name, flag in (("avx2", "avx2"), ("avx512", "avx512f"))
-        ),
         *(Machine(name=name, tests=NUMBERS, variables=changed) for name, changed in numbers.items()),
         *(Machine(name=name, tests=TEXT, variables=changed) for name, changed in texts.items()),
         Machine(name="order", tests=("tests/sims", "tests/theory", *TEXT), variables={SEED: seed}),
@@ -122,55 +110,3 @@ def at_once(parts: Sequence[Machine]) -> Machine:
         hides=tuple(name for part in parts for name in part.hides),
         as_user=any(part.as_user for part in parts),
     )
-
-
-# ---------------------------------------------------------------- what a program sees of it
-
-
-def _digest(values: Iterable[object]) -> str:
-    return hashlib.sha256(repr([getattr(x, "tobytes", lambda x=x: x)() for x in values]).encode()).hexdigest()[:12]
-
-
-def probe() -> dict[str, str]:
-    """What a program can see of the machine, by name; two machines with the same answers are one to the tests."""
-    import locale
-    import math
-
-    import numpy as np
-    import torch
-    from scipy import linalg
-    from torch.nn import functional
-
-    draw = random.Random(1)
-    draws = [draw.uniform(0.1, 9) for _ in range(2000)]
-    of_c = (math.exp, math.log, math.sin, math.tanh, math.gamma, lambda x: x**0.37)
-    wide = np.random.default_rng(1).normal(size=(300, 300))
-    both = [wide, wide.astype("float32")]
-    of_numpy = (lambda a: a @ a, np.exp, np.sin, np.tanh, np.sum, lambda a: a.sum(axis=0), lambda a: a.sum(axis=1))
-    x = torch.tensor(wide[:128].reshape(8, 48, 100))
-    of_torch = (
-        *(lambda a: a[0].T @ a[0], lambda a: torch.bmm(a, a.mT), lambda a: torch.linalg.svdvals(a[0])),
-        *(torch.sum, lambda a: a.sum(1), lambda a: a.sum(2), torch.var, torch.exp, torch.tanh, functional.gelu),
-        *(lambda a: a.softmax(-1), lambda a: functional.layer_norm(a, (100,))),
-        lambda a: torch.randn(999, generator=torch.Generator().manual_seed(1), dtype=a.dtype),
-    )
-    return {
-        "Python": sys.version,
-        "user": str(os.geteuid()),
-        "encoding": f"{locale.getpreferredencoding()} {sys.getfilesystemencoding()} {sys.stdout.encoding}",
-        "locale": str(locale.setlocale(locale.LC_ALL, "")),
-        "time zone": time.strftime("%z"),
-        "width": str(shutil.get_terminal_size().columns),
-        "order of sets": str(hash("depthlaw")) if "PYTHONHASHSEED" in os.environ else "drawn anew",
-        "order of tests": os.environ.get(SEED, "as written"),
-        "programs": ", ".join(name for name in PROGRAMS if shutil.which(name)),
-        "threads": str(torch.get_num_threads()),
-        "functions of C": _digest(f(x) for x in draws for f in of_c),
-        "numbers of numpy": _digest(f(a) for a in both for f in of_numpy),
-        "numbers of scipy": _digest([linalg.cholesky(wide @ wide.T + 300 * np.eye(300)), np.linalg.eigvalsh(wide)]),
-        "numbers of torch": _digest(f(a).numpy() for a in (x, x.float()) for f in of_torch),
-    }
-
-
-if __name__ == "__main__":
-    print(json.dumps(probe()))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -91,7 +92,6 @@ def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path, num_runs
 
 
 def test_workers_are_told_with_their_memory(two: DaskCluster) -> None:
-    two_are_there(two)
     with Cluster(two.address) as cluster:
         workers = cluster.workers("auto")
         assert (workers.num_workers, workers.device, workers.device_name) == (4, "cpu", "cpu")
@@ -100,11 +100,6 @@ def test_workers_are_told_with_their_memory(two: DaskCluster) -> None:
         assert 2**20 < workers.free < available_bytes("cpu") / 3
         with pytest.raises(ValueError, match=r"^device cuda: a worker of tcp://.* sees no GPU \(allowed: auto, cpu\)$"):
             cluster.workers("cuda")
-
-
-def two_are_there(started: DaskCluster) -> None:
-    with Cluster(started.address) as cluster:
-        cluster._client.wait_for_workers(2, timeout=PATIENCE)
 
 
 def tell(job: tuple[str, str]) -> int:
@@ -118,7 +113,6 @@ def tell(job: tuple[str, str]) -> int:
 
 def test_one_task_at_a_time_whichever_threads_and_processes_ask(two: DaskCluster, tmp_path: Path) -> None:
     """As on a GPU that several of them share."""
-    two_are_there(two)
     name = f"test-{os.getpid()}"
     with Cluster(two.address) as cluster:
         pids = [pid for _, pid in as_they_end(cluster, tell, deque([(str(tmp_path), name)] * 16))]
@@ -130,9 +124,15 @@ def test_one_task_at_a_time_whichever_threads_and_processes_ask(two: DaskCluster
 
 
 def test_a_scheduler_that_ends_in_the_middle_is_told_with_what_is_kept(tmp_path: Path, impatient: None) -> None:
+    """And before it has a worker, that it has none."""
     given = configs(str(tmp_path), 12, LONG)
-    path = tmp_path / FILE
-    with dask_cluster(tmp_path / "dask", 2) as started, Logged(path) as store, Cluster(started.address) as other:
+    with dask_cluster(tmp_path / "dask", 0) as started, Logged(tmp_path / FILE) as store, ExitStack() as stack:
+        with pytest.raises(ValueError, match=r"has no worker: start one \(dask worker"):
+            Cluster(started.address)
+        for _ in range(2):
+            started.add_worker()
+        started.wait_for(2)
+        other = stack.enter_context(Cluster(started.address))
 
         def kill(num_done: int) -> None:
             if num_done:
@@ -221,14 +221,6 @@ def test_a_server_that_is_no_scheduler_is_told(kind: type[BaseRequestHandler], i
         with pytest.raises(ValueError, match=says):
             Cluster(place)
         server.shutdown()
-
-
-def test_a_scheduler_without_workers_is_told(impatient: None, tmp_path: Path) -> None:
-    with (
-        dask_cluster(tmp_path, 0) as started,
-        pytest.raises(ValueError, match=r"has no worker: start one \(dask worker"),
-    ):
-        Cluster(started.address)
 
 
 def test_a_worker_of_another_version_is_refused_when_it_is_there_and_when_it_joins(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def test_each_member_is_its_own_model(case: str) -> None:
     each = members(rest, task)
     model, inputs = Ensemble(each), draw_inputs(each[0].config, task, SEEDS, torch.float64, "cpu")
     hidden = model(inputs.x, inputs.y)
-    order = first_order(model, inputs, task, ["sgd", *OPTIMIZERS])
+    optimizers = OPTIMIZERS if case == "encoder-decoder of tokens" else ("sgd", "adam", "lamb", "muon")
+    order = first_order(model, inputs, task, ["sgd", *optimizers])
     total = objective(model, hidden, inputs, task)
     names = [name for name, _ in model.named_parameters()]
     parameters = dict(model.named_parameters())
@@ -122,7 +123,7 @@ def test_each_member_is_its_own_model(case: str) -> None:
         for name, grad in expected.items():
             torch.testing.assert_close(parameters[name][index], own[name], rtol=0, atol=0)
             torch.testing.assert_close(ours[name][index], grad, rtol=1e-9, atol=1e-12)
-        for optimizer in OPTIMIZERS:
+        for optimizer in optimizers:
             compare_update(model, plain, expected, index, optimizer, order.values[optimizer], member)
 
 

@@ -122,22 +122,30 @@ def test_every_parameter_has_its_role_and_its_rate(data: Given) -> None:
         network.tagged()
 
 
+FLAGS = [
+    {"has_affine": first, "has_qk_norm": second, "has_bias": first is second}
+    for first, second in product((False, True), repeat=2)
+]
+"""Each pair of flags in all four ways."""
+
+
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_fused_kernels_are_the_same_function(placement: str) -> None:
-    names = ("has_affine", "has_qk_norm", "has_bias")
-    for norm_kind, *flags in product(("layernorm", "rmsnorm", "dyt", "derf"), *[(False, True)] * len(names)):
-        has = dict(zip(names, flags, strict=True))
+    """Every kind of norm and every row of flags; from placement to placement, the rows move on by one kind."""
+    turn = list(PLACEMENTS).index(placement)
+    for index, norm_kind in enumerate(("layernorm", "rmsnorm", "dyt", "derf")):
+        has = FLAGS[(index + turn) % len(FLAGS)]
         config = model_for(BOTH_SIDES, placement=placement, norm_kind=norm_kind, norm_eps=1e-3, **has)
         network = network_for(config, BOTH_SIDES, dtype=torch.float64)
         disturb(network)
         with torch.no_grad():
             logits, sides = network(*inputs_of(BOTH_SIDES)), network.vectors(*inputs_of(BOTH_SIDES))
             assert logits.dtype == torch.float64
-            for index in range(SEEDS):
+            for member in range(SEEDS):
                 plain = Transformer(network.config, 1)
-                plain.load_state_dict({name: stack[index] for name, stack in network.core.state_dict().items()})
-                own = plain.logits(plain(*(side[index] for side in sides if side is not None)))
-                torch.testing.assert_close(logits[index], own)
+                plain.load_state_dict({name: stack[member] for name, stack in network.core.state_dict().items()})
+                own = plain.logits(plain(*(side[member] for side in sides if side is not None)))
+                torch.testing.assert_close(logits[member], own)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-from depthlaw.sims.cluster import Cluster
 from depthlaw.sims.training.store import Store, key
 from depthlaw.sims.training.sweep import EndsSweepError, Kind, Report, by_itself, pool, sweep
 from tests.sims import sweeping
@@ -83,10 +81,10 @@ def wrong(folder: Path, num: int) -> list[str]:
     return faults if state == "ok" else [*faults, state]
 
 
-@pytest.mark.parametrize("num_kills", [1, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, num_kills: int) -> None:
+@pytest.mark.slow
+def test_a_hundred_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     folder, kills, grid = tmp_path, 0, 0
-    while kills < num_kills:
+    while kills < 100:
         grid = len({n for event, n in logged(folder) if event == "kept"}) + ENOUGH
         before = len(lines(folder))
         child = start(folder, grid)
@@ -354,20 +352,3 @@ def is_at_work(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def test_a_cluster_sweeps(tmp_path: Path) -> None:
-    from distributed import LocalCluster
-
-    given = configs(str(tmp_path), 12)
-    local = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", local_directory=tmp_path / "dask"
-    )
-    with closing(local):
-        address = local.scheduler_address
-        with Store(tmp_path / FILE) as store:
-            report = sweep(given, fail, store, partial(Cluster, address), at_once=4)
-            assert (report.done, len(report.failed)) == (8, 4)
-            assert report.failed[key(given[0])].startswith("KeyError: ")
-            assert sweep(given, execute, store, partial(Cluster, address), at_once=4) == Report(done=4, found=8)
-    assert not wrong(tmp_path, 12)

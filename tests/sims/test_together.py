@@ -12,12 +12,11 @@ import torch
 from depthlaw.sims.model import ModelConfig, alternating, decoder_layers
 from depthlaw.sims.training.data import DataConfig
 from depthlaw.sims.training.train import TrainConfig, TrainResult, train, train_together
-from tests.often import often
 from tests.sims.training import BASE, FULL, Killed, killed_at, own_parallel, without_time
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lamb", "muon", "muon+adamw")
 RATES = {"sgd": 0.05, "momentum": 0.02, "lamb": 0.02}
-"""Learning rates at which much changes in twenty steps; of the others 0.01."""
+"""Learning rates at which much changes in a few steps; of the others 0.01."""
 SIZES: dict[str, Any] = {"d_model": 8, "num_heads": 2, "ffn_ratio": 2, "has_affine": True, "norm_eps": 1e-5}
 
 
@@ -37,8 +36,8 @@ def model_of(name: str, residual_weight: float, gain: float) -> ModelConfig:
 def configs_of(name: str, optimizer: str, data: DataConfig) -> list[TrainConfig]:
     """Three that differ in all that may differ."""
     rate = RATES.get(optimizer, 0.01)
-    shared: dict[str, Any] = {"data": data, "optimizer": optimizer, "precision": "float64", "num_steps": 20}
-    rest: dict[str, Any] = {"batch_size": 4, "evaluate_every": 7, "measure_at": (0, 5, 20)}
+    shared: dict[str, Any] = {"data": data, "optimizer": optimizer, "precision": "float64", "num_steps": 8}
+    rest: dict[str, Any] = {"batch_size": 64, "evaluate_every": 3, "measure_at": (0, 8)}
     own: Sequence[dict[str, Any]] = (
         {"seed": 3, "learning_rate": rate, "model": model_of(name, 1.0, 1.0)},
         {"seed": 0, "learning_rate": 2 * rate, "model": model_of(name, 1.2, 0.7), "clip_norm": 0.3},
@@ -67,7 +66,15 @@ def end_of(configs: Sequence[TrainConfig], folder: Path) -> tuple[list[TrainResu
     return results, [torch.load(path, weights_only=True) for path in paths]
 
 
-@pytest.mark.parametrize(("optimizer", "name"), often(product(OPTIMIZERS, ("post-LN", "gated", "both sides")), 4))
+SHAPES = ("post-LN", "gated", "both sides")
+FAST = {("sgd", "post-LN"), ("adamw", "gated"), ("lamb", "both sides"), ("muon+adamw", "gated")}
+"""A step of rows, one with decay, one of each run's own optimizer, and the two that run together."""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "name"),
+    [pytest.param(*one, marks=() if one in FAST else pytest.mark.slow) for one in product(OPTIMIZERS, SHAPES)],
+)
 def test_together_is_what_each_is_alone(name: str, optimizer: str, tmp_path: Path) -> None:
     data = own_parallel(tmp_path) if name == "both sides" else DataConfig(name="digits")
     configs = configs_of(name, optimizer, data)
@@ -78,21 +85,21 @@ def test_together_is_what_each_is_alone(name: str, optimizer: str, tmp_path: Pat
         for part, weights in state["network"].items():
             # atol: softmax is blind to a bias of the keys, whose gradient is rounding, of which adam makes steps
             torch.testing.assert_close(states[index]["network"][part], weights, rtol=1e-9, atol=1e-9)
-        assert alone.outcome != "diverged"
+        assert alone.num_steps == config.num_steps
     losses = [result.losses for result in together]
     assert min(difference(losses[0], losses[1]), difference(losses[0], losses[2])) > 1e-3  # they are three runs
 
 
 def test_one_that_diverges_changes_nothing_for_the_others() -> None:
     """Whichever it is, and whether its loss is not finite or too large for too long."""
-    base = replace(BASE, precision="float64", num_steps=12, patience=3, measure_at=(0, 1, 5))
+    base = replace(BASE, precision="float64", num_steps=9, patience=3, measure_at=(0, 1, 5))
     lost = replace(base, optimizer="sgd", learning_rate=1e30, seed=1)
     above = replace(base, optimizer="sgd", learning_rate=30.0, seed=2)
     fine = [replace(base, optimizer="sgd", learning_rate=0.05, seed=seed) for seed in (3, 4)]
     fine[1] = replace(fine[1], model=replace(BASE.model, encoder=alternating(2, residual_weight=1.5)))
     alone = {id(config): train(config) for config in (lost, above, *fine)}
-    assert [alone[id(config)].num_steps < 12 for config in (lost, above, *fine)] == [True, True, False, False]
-    for configs in ([fine[0], lost, fine[1]], [lost, above, *fine], [fine[0], above], [lost, above]):
+    assert [alone[id(config)].num_steps < 9 for config in (lost, above, *fine)] == [True, True, False, False]
+    for configs in ([fine[0], lost, above, fine[1]], [lost, above]):
         told: list[int] = []
         together = train_together(configs, advance=told.append)
         for config, result in zip(configs, together, strict=True):

@@ -30,8 +30,9 @@ MODEL = ModelConfig(
     norm_eps=1e-5,
 )
 BASE = TrainConfig(
-    model=MODEL, data=DataConfig(name="digits"), learning_rate=0.01, num_steps=6, batch_size=4, evaluate_every=2
+    model=MODEL, data=DataConfig(name="digits"), learning_rate=0.01, num_steps=6, batch_size=64, evaluate_every=2
 )
+"""256 sequences are held out, and a batch of them is evaluated at a time: of small batches that is most of a run."""
 FULL = replace(
     BASE, warmup_steps=4, warmup_from=0.1, schedule="cosine", weight_decay=0.1, clip_norm=0.5, measure_at=(0, 4)
 )

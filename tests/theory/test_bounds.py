@@ -7,12 +7,11 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Float, Rational, lambdify
+from sympy import Rational, lambdify
 
 from depthlaw.theory.asymptotics.orders import leading_order
 from depthlaw.theory.bounds.scalar_model import scalar_sensitivity
 from depthlaw.theory.bounds.update import (
-    BOUNDS,
     bound_of_scheme,
     cross_sublayers,
     derive_bound,
@@ -97,28 +96,6 @@ def test_deepnet_encoder_decoder_is_what_is_printed(two, ae, ad):
     assert displacement == pytest.approx(printed, rel=1e-9)
     under_sgd = coupling * printed_post(ve, we, ae) + printed_post(vd, wd, ad)
     assert evaluate_sums(bound.factorised, values) == pytest.approx(under_sgd, rel=1e-9)
-
-
-ORDERS = {
-    "post-ln": (4, 1, 0),
-    "deepnorm": (1, 0, 0),
-    "pre-ln": (2, 0, 1),
-    "sub-ln": (2, 0, 1),
-    "sub-ln-gamma": (2, 0, 0),
-    "encoder-decoder-post-ln": (4, 2, 0),
-    "encoder-decoder-deepnorm": (2, 0, 0),
-    "encoder-decoder-pre-ln": (Rational(2, 3), 0, 2),
-    "encoder-decoder-sub-ln": (Rational(2, 3), 0, 2),
-    "encoder-decoder-sub-ln-gamma": (4, 0, 0),
-}
-"""(coefficient, power, power of the logarithm) in N; encoder-decoders at M = N."""
-
-
-@pytest.mark.parametrize("name", BOUNDS)
-def test_order(name):
-    bound = derive_bound(name)
-    assert (bound.order.coefficient, bound.order.power, bound.order.log_power) == ORDERS[name]
-    assert not any(part is not None and part.has(Float) for part in (bound.expression, bound.uniform, bound.at_scheme))
 
 
 def test_the_gain_of_a_rule_holds_the_bound():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import gammaln, softmax, stdtrit
+from scipy.special import softmax, stdtrit
 
 from depthlaw.theory.kernel import update
 from depthlaw.theory.kernel.factored import factored, factored_of_few
@@ -67,13 +67,6 @@ def test_a_large_matrix_is_as_predicted(kind: str) -> None:
     assert abs(np.mean(values) - wanted) < reach < 0.06 * wanted
 
 
-@pytest.mark.parametrize("n", [1, 2, 16, 200])
-def test_unrelated_tokens_are_the_mean_of_a_chi(n: int) -> None:
-    """Each row's direction is its unit vector: the mean square is 1."""
-    chi = math.sqrt(2) * math.exp(gammaln((n + 1) / 2) - gammaln(n / 2))
-    assert factored(4 * np.eye(n), 9 * np.eye(n)) == pytest.approx(6 * chi**2 / math.sqrt(n), rel=TRAPEZOID)
-
-
 def test_a_gradient_at_one_token_is_of_rank_one() -> None:
     x = vectors(5, 5)
     gradient, inputs = np.diag([0.0, 0, 0, 0, 4]), x @ x.T
@@ -83,13 +76,6 @@ def test_a_gradient_at_one_token_is_of_rank_one() -> None:
     assert factored(inputs, gradient) == pytest.approx(mean_abs * wanted, rel=TRAPEZOID)
     assert factored_of_few(2 * np.eye(5)[4:], inputs) == pytest.approx(wanted, rel=TRAPEZOID)
     assert factored(0 * gradient, inputs) == 0
-
-
-@pytest.mark.parametrize(("share", "square"), [(1.1e-8, 2.0), (0.9e-8, 1.0)])
-def test_what_is_rare_counts_down_to_what_no_width_has(share: float, square: float) -> None:
-    """Of two tokens that are all but parallel: the mean square of the direction."""
-    mean = factored(np.eye(2), np.diag([1.0, share]))
-    assert mean == pytest.approx(2 / math.pi / math.sqrt(square), rel=1e-3)
 
 
 @pytest.mark.parametrize("readout", ["last", "sum"])
@@ -128,14 +114,6 @@ def test_one_token_is_as_the_scalar_rung_has_it(placement: str, activation: str)
         wanted = predict(f"{placement}-ln", "adafactor", 2, activation=activation).update
         update_of_ffns = predict_kernel(ffns, Inputs(num_tokens=1), ("adafactor",))["adafactor"].update
         assert update_of_ffns == pytest.approx(wanted, rel=1e-3)  # the quasi-random error
-
-
-def test_vectors_have_no_factors() -> None:
-    network = Transformer(encoder=TWO, decoder=(*TWO[:1], Sublayer(kind=SublayerKind.CROSS), *TWO[1:]))
-    lamb, adafactor = predict_kernel(network, Inputs(num_tokens=3), ("lamb", "adafactor"), effort=0.1).values()
-    assert {role for role, value in adafactor.roles.items() if value == lamb.roles[role]} == {
-        *("bias", "norm_gain", "norm_bias")
-    }
 
 
 def test_a_gain_multiplies_the_parameter_and_not_its_direction() -> None:

@@ -126,7 +126,7 @@ def test_a_gap_keeps_its_own_digits(name: str, num_tokens: int) -> None:
 
 @pytest.mark.parametrize("name", ["gelu", "silu"])
 @pytest.mark.parametrize("scale", [6.0, 50.0])
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("correlation", [0.0, 0.99])
 def test_slopes_behind_large_preactivations(name: str, scale: float, correlation: float) -> None:
     """The dual of a slope that is nearly a step agrees with a sum over a grid to a thousandth."""
     z = np.linspace(-9, 9, 2001)

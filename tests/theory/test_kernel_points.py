@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 
-import depthlaw.theory.kernel.points as kernel_points
 from depthlaw.theory.kernel.points import normals
 
 WHICH = ((0, 0), (3, 1), (999, 3), (5, 2, 1))
-
-
-def test_the_same_on_every_call() -> None:
-    first = normals(64, (3, 4), (7, 1)).copy()
-    normals(64, (3, 4), (8, 1))
-    kernel_points._base.cache_clear()
-    assert (normals(64, (3, 4), (7, 1)) == first).all()
 
 
 @pytest.mark.parametrize("which", WHICH)
@@ -42,12 +34,7 @@ def test_moments_are_nearer_to_a_normals_than_random_ones_are(which: tuple[int, 
     assert (np.array(quasi) < np.min(random, axis=0)).all()
 
 
-def test_no_coordinate_stands_still() -> None:
-    """One that does has the same error in every sublayer, which the replicates do not see."""
-    here, there = normals(4, (300,), (0, 0)), normals(4, (300,), (1, 0))
-    assert not np.isclose(here, there, atol=1e-9).all(0).any()
-
-
+@pytest.mark.slow
 def test_a_sequence_is_not_asked_for_more_than_it_has() -> None:
     points = normals(4, (2, 8200), (0, 0))
     assert points.shape == (4, 2, 8200)

@@ -13,6 +13,7 @@ from depthlaw.theory.kernel.update import step_of
 from depthlaw.theory.kernel.visits import VisitedWalk
 from depthlaw.theory.kernel.walk import Walk
 from depthlaw.theory.stack import SublayerKind
+from tests.often import often
 
 SELF, FFN = SublayerKind.SELF, SublayerKind.FFN
 TOKENS = Inputs(num_tokens=3, batch_size=2, correlation=0.4, readout="sum", loss="ce", num_classes=3)
@@ -28,7 +29,7 @@ def layers(num_layers: int, input_weight: float = 0.0) -> tuple[Sublayer, ...]:
     )
 
 
-@pytest.mark.parametrize("placement", PLACES)
+@pytest.mark.parametrize("placement", often(PLACES, 3))
 def test_one_visit_is_a_walk(placement: str) -> None:
     """Of every role, layer and stream, though the sums are made another way."""
     network = Transformer(encoder=layers(2), placement=placement, is_causal=True)

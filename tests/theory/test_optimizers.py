@@ -1,4 +1,4 @@
-"""Optimizers: what is computed from an update map, against torch.optim, against SVDs, and against mutated maps."""
+"""Optimizers: what is computed from an update map, against norms that torch computes, and against mutated maps."""
 
 from functools import cache
 
@@ -15,12 +15,9 @@ from depthlaw.theory.optimizers import (
     NotHomogeneousError,
     Optimizer,
     UndecidedError,
-    beta1,
     beta2,
     entrywise,
-    momentum,
     optimizer,
-    polar,
 )
 from depthlaw.theory.symbols import eta, scratch, scratch_matrix
 
@@ -57,42 +54,6 @@ def test_computed_from_the_map(name):
     o = optimizer(name)
     degrees, texts = (o.gradient_degree, o.parameter_degree), (o.update_text, o.loss_change_text)
     assert (*degrees, o.functional, o.factor, o.assumes_rank_one, *texts) == EXPECTED[name]
-
-
-def evaluate(name, gradient, parameter):
-    """The symbolic map at two torch tensors, in the torch tensors' own precision."""
-    g, theta = (
-        sp.Matrix(t.shape[0], t.shape[1], [sp.Float(x, 30) for x in t.flatten().tolist()])
-        for t in (gradient, parameter)
-    )
-    numbers = {eta: Rational(1, 100), beta1: Rational(9, 10), beta2: Rational(99, 100), momentum: Rational(9, 10)}
-    step = optimizer(name).update(g, theta).subs(numbers)
-    return torch.tensor([float(x) for x in step], dtype=torch.float64).reshape(gradient.shape)
-
-
-TORCH = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.9, 0.99), eps=1e-30),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), eps=1e-30, weight_decay=0),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.99, eps=1e-30),
-    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01, eps=(1e-30, 1e-30)),
-}
-
-
-def first_step(make, gradient, parameter):
-    variable = torch.nn.Parameter(parameter.clone())
-    variable.grad = gradient.clone()
-    make([variable]).step()
-    return variable.detach() - parameter
-
-
-@pytest.mark.parametrize("name", TORCH)
-def test_torch_first_step(name):
-    generator = torch.Generator().manual_seed(11)
-    gradient, parameter = (torch.randn(3, 2, generator=generator, dtype=torch.float64) for _ in range(2))
-    measured = first_step(TORCH[name], gradient, parameter)
-    torch.testing.assert_close(evaluate(name, gradient, parameter), measured, rtol=1e-9, atol=1e-12)
 
 
 @given(*[st.fractions(min_value=-3, max_value=3, max_denominator=6)] * 2)
@@ -161,15 +122,3 @@ def test_functional_at_random_matrices(name, entries):
     }
     change = sum(x * y for x, y in zip(entries[:4], map(float, function(*map(mpf, entries))), strict=True))
     assert change == pytest.approx(float(-at[eta] * o.factor.subs(at) * float(expected[EXPECTED[name][2]])), rel=1e-9)
-
-
-def test_polar_factor_is_the_one_of_an_svd():
-    generator = torch.Generator().manual_seed(3)
-    for _ in range(5):
-        a = torch.randn(2, 2, generator=generator, dtype=torch.float64)
-        u, _, vh = torch.linalg.svd(a)
-        factor = polar(sp.Matrix(2, 2, a.flatten().tolist()))
-        torch.testing.assert_close(torch.tensor([float(x) for x in factor]).double().reshape(2, 2), (u @ vh))
-    assert polar(sp.Matrix([[1, 2], [2, 4]])) == sp.Matrix([[1, 2], [2, 4]]) / 5
-    with pytest.raises(ValueError, match="3x3"):
-        polar(sp.eye(3))

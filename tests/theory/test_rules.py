@@ -178,15 +178,6 @@ def test_formulas_read_back():
     assert solve_rule("post", "sgd").side("encoder").formula["residual_weight"] == "(2*N)**(1/4)"
 
 
-def test_evaluate():
-    numbers = evaluate(solve_rule("post", "sgd", "encoder-decoder", "deepnet"), N=18, M=18)
-    assert numbers["encoder"].residual_weight == pytest.approx((18**5 / 27) ** (1 / 16))
-    gains = numbers["decoder"].init_gain
-    assert gains is not None and (gains["q"], gains["cross_out"]) == (1, pytest.approx(216**-0.25))
-    assert numbers["encoder"].update_order == 1
-    assert evaluate(solve_rule("post", "sgd"), N=10**9)["encoder"].residual_weight == pytest.approx(2e9**0.25)
-
-
 @pytest.mark.parametrize("counts", [{}, {"N": 4}, {"N": 4, "M": 0}, {"N": 4, "M": 2.5}, {"N": 1, "M": True},
                                     {"N": 4, "M": 4, "L": 8}])  # fmt: skip
 def test_evaluate_refuses(counts):

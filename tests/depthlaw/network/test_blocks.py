@@ -74,6 +74,10 @@ BLOCKS: dict[str, ModelConfig] = {
     "input and head": config(embedding_std=0.3, embedding_multiplier=2.0, head_gain=0.5),
 }
 SLOW = {
+    "gated",
+    "norms of queries and keys",
+    "norms behind branches",
+    "side by side",
     "x_0 again behind post-norms",
     "over all heads",
     "wide heads",
@@ -224,6 +228,7 @@ class WithTalkingHeads(Transformer):
         return (weights @ v).transpose(-3, -2).flatten(-2)
 
 
+@pytest.mark.slow
 def test_what_cait_s_talking_heads_make_of_attention() -> None:
     """The recipe leaves them out and says what they are: v and out move 0.02 sqrt(H) as far, q and k its square; and
     the FFNs as far as without."""
@@ -258,6 +263,7 @@ class WithScales(Transformer):
     scales: list[torch.Tensor]
 
 
+@pytest.mark.slow
 def test_dyt_s_scale_is_a_small_part_of_its_update() -> None:
     """One number of each norm, which no role has: under 5 % of the matrices' update under sgd at this width, and under
     0.1 % under sign-type optimizers. It falls as 1/d and as d^(-3/2)."""
@@ -283,7 +289,8 @@ LARGEST_EPS = 1e-5
 """Of the norms of a published model."""
 
 
-@pytest.mark.parametrize("name", [n if n == "mitchell" else pytest.param(n, marks=pytest.mark.slow) for n in RECIPES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
 def test_no_recipe_depends_on_the_eps_of_its_norms_by_one_percent(name: str) -> None:
     """At its own width, where RECIPES.md leaves it out; 4 layers, as deeper ones depend on it less."""
     model, told = recipe(name), []
@@ -312,10 +319,6 @@ def test_a_recipe_s_ffn_is_as_wide_as_its_source_s(name: str, widths: dict[int, 
     """By d_model, of the models that its source has."""
     found = recipe(name)
     assert {d: found.config(2, d, found.heads_at(d)).hidden for d in widths} == widths
-
-
-def test_completep_trains_biases_as_its_authors_runs_do() -> None:
-    assert recipe("completep").config(2, 256, 4).has_bias and not recipe("nanogpt").config(2, 768, 12).has_bias
 
 
 def test_a_recipe_s_laws_follow_the_layer_and_the_depth() -> None:

@@ -38,7 +38,7 @@ def test_roles_and_sizes_are_those_of_the_recipe(name: str) -> None:
     assert {role: theirs[role] for role in same} == {role: ours[role] for role in same}
 
 
-FAST = ("GPT-2", "Llama, grouped heads", "torch, post-norm")
+FAST = ("GPT-2", "Llama, grouped heads")
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CLIENTS]
 
 

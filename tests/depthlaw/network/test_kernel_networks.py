@@ -47,8 +47,8 @@ class Scale:
 
 
 SMALL, LARGE = Scale((32, 64), 32, 1.0), Scale((48, 96), 56, 4.0)
-ONLY_LARGE = ("none", "pre", "sub", "batch", "sum")
-"""Cases whose placement, task and activation the others have between them."""
+ONLY_LARGE = ("none", "pre", "sub", "batch", "sum", "visited twice, post")
+"""Cases whose placement, task, visits and activation the others have between them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,18 +95,3 @@ def test_the_normalisation_is_the_derived_one(name: str) -> None:
     assert functional is not None
     assert NORMALISATION[name].constant == pytest.approx(float(DERIVED[name].factor.subs(beta2, ALPHA)), rel=1e-14)
     assert derived_power(functional) == Rational(NORMALISATION[name].power)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_loss_change_is_the_derived_functional(name: str) -> None:
-    """At exact matrices; the gradient is that of one input where the derivation takes it."""
-    functional, constant = DERIVED[name].functional, NORMALISATION[name].constant
-    assert functional is not None
-    for seed in range(0, 6, 2):
-        grad, theta = rational(2, 2, seed), rational(2, 2, seed + 1)
-        if DERIVED[name].assumes_rank_one:
-            grad = rational(2, 1, seed) * rational(1, 2, seed + 1)
-        step = first_step(name, tensor(grad), tensor(theta), 2)
-        found = (tensor(grad) * step).sum().item() / constant
-        agreeing = [form for form in Functional if found == pytest.approx(float(form.of(grad, theta)), rel=1e-13)]
-        assert agreeing == [functional]

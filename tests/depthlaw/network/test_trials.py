@@ -21,7 +21,7 @@ from depthlaw.sims.training.frontend import Network
 from depthlaw.sims.training.store import key
 from depthlaw.sims.training.train import TrainConfig, train
 
-TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 2, "num_steps": 3}
+TINY: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_tokens": 8, "batch_size": 64, "num_steps": 3}
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_runs_that_differ_in_numbers_alone_are_of_one_kind(trial: Trial) -> None
     assert [kind_of(other.named(), free=2**33) for other in others] == [kind] * 3
     for one in ({"scheme": "pre-ln"}, {"num_layers": 3}, {"optimizer": "sgd"}, {"num_steps": 4}, {"batch_size": 3}):
         assert kind_of(replace(trial, **one).named(), free=2**33).name != kind.name
-    several = [other.named() for other in (trial, *others)]
+    several = [other.named() for other in others[:2]]
     alone = [execute([named])[0] for named in several]
     for one, other in zip(execute(several), alone, strict=True):
         assert one["losses"] == pytest.approx(other["losses"], rel=1e-5)

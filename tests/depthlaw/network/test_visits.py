@@ -86,11 +86,12 @@ def ruled(norm: str, optimizer: str, visits: int, extra: int = 1, d_model: int =
     )
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lamb", "muon", "lars"])
+@pytest.mark.parametrize(
+    ("norm", "optimizer"), [*(("post", one) for one in ("sgd", "adam", "lamb", "muon", "lars")), ("pre", "sgd")]
+)
 def test_the_rule_is_flat_in_the_number_of_visits(norm: str, optimizer: str) -> None:
     """And counted by another power of it, it is not."""
-    few, many = 4, 32
+    few, many = 4, 16
     degree = int(optimizer_named(optimizer).gradient_degree)
 
     def power(extra: int) -> float:
