@@ -21,9 +21,9 @@ from tests.command import depthlaw, document, options, refusal, told
 from tests.depthlaw.advice.test_advise import pasted
 from tests.often import often
 
-D, HEADS, VOCABULARY = 128, 4, 64
+D, HEADS, VOCABULARY = 64, 4, 48
 SEEDS, LEVEL = 16, 0.9999
-FEW, MANY = 2, 8
+FEW, MANY = 1, 4
 
 
 class Mixer(nn.Module):
@@ -107,6 +107,12 @@ OWN: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what an audit says of depths that nobody asks for here."""
+    monkeypatch.setattr("depthlaw.auditing.audit.exponential", lambda *_: None)
+
+
 @cache
 def asked(name: str, optimizer: str) -> Advice:
     return advise(model=OWN[name], optimizer=optimizer, from_layers=FEW, layers=MANY)
@@ -143,9 +149,9 @@ def made(name: str, num_layers: int, seed: int) -> nn.Module:
 
 CASES = [
     ("pre", "adamw", "depth-mup"),
+    ("gpt2", "adamw", "best"),
     ("falling", "adamw", "depth-mup"),
     ("post", "adamw", "su-adam"),
-    ("gpt2", "adamw", "best"),
     ("scaled", "adamw", "depth-mup"),
     ("t5", "adamw", "learning-rates"),
     *(
@@ -163,7 +169,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "optimizer", "remedy"), often(CASES, 3))
+@pytest.mark.parametrize(("name", "optimizer", "remedy"), often(CASES, len(CASES)))
 def test_the_code_moves_the_user_s_own_model_as_promised(name: str, optimizer: str, remedy: str) -> None:
     advice = asked(name, optimizer)
     chosen = advice.named(remedy)
@@ -263,7 +269,7 @@ def test_a_law_of_the_model_s_own_is_taken_back() -> None:
     names = pasted(advice.code(advice.named("depth-mup")))
     scale = names["find"](names["PARAMETERS"], "stack.3.two.down.weight")[-1]
     assert scale == pytest.approx(math.sqrt(MANY / FEW) * (MANY / FEW) ** -0.5, rel=0.02)
-    assert "init as in the model of 2 layers" in "; ".join(advice.named("depth-mup").changes)
+    assert "init as in the model of 1 layer" in "; ".join(advice.named("depth-mup").changes)
 
 
 def test_a_trained_vector_begins_smaller_and_no_matrix_does() -> None:
