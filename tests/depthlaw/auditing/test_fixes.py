@@ -42,7 +42,7 @@ def runs(fault: Fault) -> bool:
 
 def audited(planted: Planted, build: Build) -> Audit:
     twin = planted.twin
-    claim = {"scheme": twin.scheme, "recipe": twin.recipe}
+    claim: Any = {"scheme": twin.scheme, "recipe": twin.recipe}
     return audit(build, twin.layers, **claim, inputs=twin.inputs, measures=False, has_nearest=False)
 
 
