@@ -343,7 +343,7 @@ def test_the_command_takes_a_module_or_a_file_and_fails_where_a_tensor_is_forgot
 
 
 def test_the_audit_of_pyproject_has_groups(place: str) -> None:
-    lines = f'factory = "{place}.py:build"\nlayers = [1]\nseeds = 1\ngroups = "{place}.py:parts"\n'
+    lines = f'factory = "{place}.py:build"\nlayers = [1]\nscheme = "pre-ln"\nseeds = 1\ngroups = "{place}.py:parts"\n'
     Path("pyproject.toml").write_text(f"[tool.depthlaw.audit]\n{lines}", encoding="utf-8")
     assert '"no-group"' in run("audit", "--json").stdout
 
