@@ -108,7 +108,7 @@ def moved(lines: list[str], num_layers: int, seed: int, optimizer: str, **block:
 
 GPT = {"scheme": "gpt2", "activation": "gelu"}
 POST = {"scheme": "deepnorm", "activation": "gelu"}
-GATED = {"scheme": "pre-ln", "activation": "swiglu", "norm_kind": "rmsnorm"}
+GATED: dict[str, Any] = {"scheme": "pre-ln", "activation": "swiglu", "norm_kind": "rmsnorm"}
 SEEDS = 16
 
 
