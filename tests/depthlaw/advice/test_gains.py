@@ -78,7 +78,7 @@ def test_no_runs_of_a_model_with_another_law_of_depth() -> None:
 
 
 def test_the_embedding_is_spoken_of_before_the_last_remark() -> None:
-    asked = advise(recipe="llama-3", optimizer="adamw", from_layers=2, layers=8, d_model=64)
+    asked = advise(recipe="llama-3", optimizer="adamw", from_layers=2, layers=8, d_model=64, num_tokens=2)
     *_, before, last = asked.remarks
     assert "embedding" in before and last.startswith("a flat first step")
 

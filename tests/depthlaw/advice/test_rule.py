@@ -115,8 +115,8 @@ def test_shares_are_those_of_predict() -> None:
 
 @pytest.mark.usefixtures("quickly")
 def test_a_rule_that_starts_as_the_identity_says_so() -> None:
-    identity, training = answer("pre", "adamw", "decoder", 48)["start"]
-    assert "1/(4*M**2) = 0.000109 of the stream" in identity
+    identity, training = answer("pre", "adamw", "decoder", 16)["start"]
+    assert f"1/(4*M**2) = {1 / (4 * 16**2):.3g} of the stream" in identity
     assert "(su-pre-adam) with relu and layernorm, under adamw" in training
     assert "No run in TRAINING.md" in answer("sub", "adam", "encoder", 4)["start"][-1]
 
@@ -269,13 +269,6 @@ def test_what_is_held_is_said_and_what_is_not() -> None:
 
 
 @pytest.mark.usefixtures("quickly")
-@pytest.mark.parametrize(("optimizer", "says"), [("adam", "grows as sqrt(4*N)"), ("sgd", "alike")])
-def test_why_says_which_member_deepnet_s_is(optimizer: str, says: str) -> None:
-    text = " ".join(printed("post", optimizer, "encoder", 8, why=True).split())
-    assert "DeepNet's member as published (alpha (2*N)**(1/4), lambda (8*N)**(-1/4))" in text and says in text
-
-
-@pytest.mark.usefixtures("quickly")
 def test_no_depth_is_left_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too deep to be computed: the tuned depth stays where it can, and the command is one that has an answer."""
     monkeypatch.setattr(rule_roles, "MOST_LAYERS", 12)
@@ -283,9 +276,9 @@ def test_no_depth_is_left_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> Non
         asked = options(norm="pre", optimizer="adam", arch="decoder", layers=20000, from_layers=tuned, width=64)
         text = told("rule", *asked, COLUMNS="400")
         assert f"{left} layers were not computed, but {computed[0]} to {computed[1]}" in text
-        (line,) = [line for line in text.splitlines() if "depthlaw advise" in line]
         assert document("rule", *asked)["other_roles"]["layers"] == computed
-        assert document(*line.split()[1:], "--tokens", "4")["to"] == {"num_sublayers": 24}
+    (line,) = [line for line in text.splitlines() if "depthlaw advise" in line]
+    assert document(*line.split()[1:], "--tokens", "4")["to"] == {"num_sublayers": 24}
     assert "depthlaw advise" not in told("rule", *options(norm="pre", optimizer="adam", arch="decoder", layers=1))
 
 
@@ -327,26 +320,6 @@ def test_snippet_sets_the_rule_s_gains(norm: str, arch: str) -> None:
     packed = names["attn"].in_proj_weight.chunk(3)
     assert torch.equal(packed[2], names["v"]), "the packed matrix itself is what is set"
     assert any(f"{side['residual_weight']:.6g} * x" in line for line in code) == (norm == "post")
-
-
-# --- how it looks
-
-
-@pytest.mark.usefixtures("quickly")
-@pytest.mark.parametrize(("norm", "optimizer"), [("post", "adam"), ("pre", "sgd"), ("sub", "lamb")])
-def test_the_answer_is_on_one_screen(norm: str, optimizer: str) -> None:
-    """What to set, whether the update is flat, and what is left open; everything else is behind --why."""
-    found, text = answer(norm, optimizer, "decoder", 16), printed(norm, optimizer, "decoder", 16)
-    assert len(text.splitlines()) <= 24
-    assert max(len(line) for line in text.splitlines() if "depthlaw advise" not in line) <= 80, "commands are one line"
-    joined = " ".join(text.split())
-    for role, one in found["other_roles"]["roles"].items():
-        assert (f"{role} x {one['growth']:.3g}" in joined) == one["grows"]
-        assert not one["grows"] or f"{one['lr_multiplier']:.3g}" in joined
-    assert f"it goes x {found['other_roles']['matrices']['growth']:.3g} from 2 to 16 layers" in joined
-    assert f"{found['residual_weight']:.6g} │ {found['formula']['residual_weight']}" in joined
-    for gain in set((found["init_gain"] or {}).values()):
-        assert f"│ {gain:.6g} │" in joined
 
 
 @pytest.mark.parametrize("norm", command.NORMS)

@@ -42,10 +42,11 @@ def runs(fault: Fault) -> bool:
 
 def audited(planted: Planted, build: Build) -> Audit:
     twin = planted.twin
-    return audit(build, twin.layers, scheme=twin.scheme, recipe=twin.recipe, inputs=twin.inputs, measures=False)
+    claim: Any = {"scheme": twin.scheme, "recipe": twin.recipe}
+    return audit(build, twin.layers, **claim, inputs=twin.inputs, measures=False, has_nearest=False)
 
 
-OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[::2]}
+OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[2::2]}
 
 
 @pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in BY_NAME])

@@ -21,8 +21,10 @@ def called(module: nn.Module, twin: Twin) -> Inputs:
     return guess(module) if twin.inputs is None else given(twin.inputs(module), module)
 
 
-OFTEN = {*(planted.name for planted in PLANTED[::3]), "beta-2n-for-8n", "zero-in-zero-out"}
-"""In the fast lane: every third, and those that alone see a planted fault of ``tests/faults/audit.toml``."""
+OFTEN = {*{planted.kind: planted.name for planted in reversed(PLANTED)}.values(), *(one.name for one in PLANTED[::12])}
+OFTEN |= {"beta-2n-for-8n", "zero-in-zero-out", "layers-in-turn", "first-layer-post-norm"}
+"""In the fast lane: the first of each kind, every twelfth, and those that alone see a planted fault of
+``tests/faults/audit.toml``."""
 
 
 @pytest.mark.parametrize(
@@ -34,12 +36,14 @@ def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
     assert not missed(planted)
 
 
-@pytest.mark.parametrize("twin", often(TWINS.values(), 3), ids=lambda twin: twin.name)
+@pytest.mark.parametrize(
+    "twin", [TWINS["vit"], *often((own for own in TWINS.values() if own.name != "vit"), 6)], ids=lambda twin: twin.name
+)
 def test_a_right_model_is_not_accused(twin: Twin) -> None:
     assert not accused(twin)
 
 
-@pytest.mark.parametrize("name", often(RENAMED, 3))
+@pytest.mark.parametrize("name", often(RENAMED, 5))
 def test_names_of_classes_and_parameters_do_not_matter(name: str) -> None:
     assert not missed(BY_NAME[name], is_renamed=True)
 
@@ -61,14 +65,13 @@ def test_a_renamed_model_computes_the_same_and_has_no_name_left(name: str) -> No
 
 def test_a_twin_in_the_place_of_a_fault_is_a_miss() -> None:
     """The gallery can be failed: what is not there is not said to be found."""
-    for planted in (BY_NAME["n-for-2n"], BY_NAME["norm-left-out-of-one-layer"], BY_NAME["olmo-core-buffer-lost"]):
+    for planted in (BY_NAME["n-for-2n"], BY_NAME["olmo-core-buffer-lost"]):
         assert "found is: nothing" in missed(replace(planted, build=planted.twin.build))
 
 
-@pytest.mark.parametrize("name", ["encoder-constants-of-one-stack", "decoder-2m-for-3m"])
-def test_the_weight_of_an_encoder_alone_is_called_that(name: str) -> None:
-    planted = BY_NAME[name]
-    faults = audit(planted.build, planted.twin.layers, scheme=planted.twin.scheme, measures=False).faults
+def test_the_weight_of_an_encoder_alone_is_called_that() -> None:
+    planted = BY_NAME["decoder-2m-for-3m"]
+    faults = audit(planted.build, (2, 4), scheme=planted.twin.scheme, measures=False).faults
     assert [fault.what for fault in faults] == [
         "The residual weight is that of an encoder alone, and this is an encoder-decoder."
     ]
@@ -80,7 +83,7 @@ def test_each_mistake_is_planted_once() -> None:
     assert len(set(gallery.RENAMED)) == 12 and len(set(RENAMED)) == len(RENAMED)
 
 
-@pytest.mark.parametrize("twin", often(TWINS.values(), 8), ids=lambda twin: twin.name)
+@pytest.mark.parametrize("twin", often(TWINS.values(), 12), ids=lambda twin: twin.name)
 def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
     """But for torchtitan's, whose scaled up matrix is a fault by any other claim than its own."""
     found = audit(twin.build, twin.layers, inputs=twin.inputs, measures=False, has_nearest=False).faults

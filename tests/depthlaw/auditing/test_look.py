@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -346,26 +347,19 @@ def ours(encoder: tuple[SublayerConfig, ...], **numbers: Any) -> Built:
     return read(InTorchsGraph(ModelConfig(encoder=encoder, **{"d_model": D, "num_heads": HEADS, **numbers}), seed=0))
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("norm_kind", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize(
+    ("placement", "norm_kind"),
+    [*product(PLACEMENTS, ["layernorm", "rmsnorm"]), *product(["pre", "post"], ["dyt", "derf"])],
+)
 def test_placements_of_our_model(placement: str, norm_kind: str) -> None:
-    weights = {"residual_weight": 1.3, "branch_weight": 0.7}
     numbers = {"placement": placement, "has_affine": True, "norm_kind": norm_kind}
-    built = ours(alternating(4, **weights), **numbers)
+    built = ours(alternating(4, residual_weight=1.3, branch_weight=0.7), **numbers)
     model = ModelConfig(encoder=alternating(4), **numbers)
     for sublayer, config in zip(built.sublayers, model.encoder, strict=True):
         assert sublayer.norms == model.places(config) and sublayer.kind == config.kind
         assert (sublayer.residual_weight, sublayer.branch_weight) == (1.3, 0.7)
     assert built.final == {"encoder": model.ends_in_norm}
     assert built.norm_kind == (None if placement == "none" else norm_kind)
-
-
-@pytest.mark.parametrize("norm_kind", ["dyt", "derf"])
-@pytest.mark.parametrize("placement", ["pre", "post"])
-def test_functions_in_the_place_of_norms(placement: str, norm_kind: str) -> None:
-    built = ours(alternating(4), placement=placement, has_affine=True, norm_kind=norm_kind)
-    assert block(built) == f"attention {placement}, ffn {placement}" and built.norm_kind == norm_kind
-    assert set(built.others.values()) == {"norm_gain", "norm_bias"}
 
 
 def test_keel_has_both_norms() -> None:
@@ -575,39 +569,6 @@ def test_trained_weights_of_the_stream() -> None:
     assert [[weight.shape for weight in sub.weights] for sub in built.sublayers] == [[(F, D), (D, F)]] * 5
 
 
-class Block7(nn.Module):
-    """A module under other names: its parameters are p0, p1, ..."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.names = [name for name, _ in module.named_parameters()]
-        for number, parameter in enumerate(module.parameters()):
-            self.register_parameter(f"p{number}", nn.Parameter(parameter.detach().clone()))
-        self.hidden = (module,)
-
-    def forward(self, **inputs: Any) -> Any:
-        renamed: dict[str, Tensor] = dict(zip(self.names, self.parameters(), strict=True))
-        return torch.func.functional_call(self.hidden[0], renamed, (), inputs)
-
-
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "Qwen3Model", "BertModel", "T5Model", "MixtralModel"])
-def test_names_do_not_matter(name: str) -> None:
-    config, numbers, _ = (HUGGING_FACE | PAIRS)[name]
-    module = hugging_face(name, config, **numbers)
-    inputs = guess(module)
-    plain, renamed = look(module, inputs), look(Block7(module), inputs)
-    new = {name: f"p{number}" for number, (name, _) in enumerate(module.named_parameters())}
-
-    def facts(weight: Weight, name: str) -> tuple[Any, ...]:
-        rows = None if weight.features is None else weight.features.tolist()
-        return weight.role, name, weight.layer, weight.output_dims, rows
-
-    for sublayer, other in zip(plain.sublayers, renamed.sublayers, strict=True):
-        assert line(sublayer) == line(other)
-        assert [facts(w, new[w.name]) for w in sublayer.weights] == [facts(w, w.name) for w in other.weights]
-    assert {new[name]: role for name, role in plain.others.items()} == renamed.others
-
-
 # ---------------------------------------------------------------- roles are what they say
 
 
@@ -675,49 +636,6 @@ def test_queries_and_keys_share_their_logits(name: str) -> None:
 def torch_encoder(norm_first: bool = True, num_layers: int = 3) -> nn.TransformerEncoder:
     layer = nn.TransformerEncoderLayer(D, HEADS, F, 0.0, norm_first=norm_first, batch_first=True)
     return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
-
-
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_a_norm_that_one_layer_lacks(norm_first: bool) -> None:
-    module = torch_encoder(norm_first)
-    module.layers[1].norm2 = module.layers[2].norm1 = NoNorm(D)
-    place = {"pre" if norm_first else "post"}
-    wanted = [place, place, place, set(), set(), place]
-    assert [set(sub.norms) for sub in read(module).sublayers] == wanted
-
-
-class NoNorm(nn.LayerNorm):
-    """A norm that is none; torch reads its parameters in evaluation mode."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input
-
-
-class NoResidual(nn.TransformerEncoderLayer):
-    """A layer whose attention has no residual connection."""
-
-    def forward(self, src: Tensor, *_: Any, **__: Any) -> Tensor:
-        x = self.norm1(self._sa_block(src, None, None))
-        return self.norm2(x + self._ff_block(x))
-
-
-def test_a_layer_without_residual_connection_is_named() -> None:
-    module = torch_encoder(norm_first=False)
-    module.layers[1] = NoResidual(D, HEADS, F, 0.0, batch_first=True)
-    built = read(module)
-    assert len(built.sublayers) == 5
-    (told,) = built.unread
-    assert (
-        "no residual connection" in told and "layers.1.self_attn.in_proj_weight" in told and "behind layers.0" in told
-    )
-
-
-def test_a_layer_that_is_skipped_is_not_used() -> None:
-    module = torch_encoder()
-    module.layers[1].forward = lambda src, **_: src
-    built = read(module)
-    assert built.num_layers("encoder") == 2
-    assert {name.split(".")[1] for name in built.unused} == {"1"} and len(built.unused) == 12
 
 
 def test_streams_side_by_side_are_refused() -> None:
@@ -856,12 +774,6 @@ def test_the_module_and_the_random_state_are_left_alone() -> None:
     assert all(torch.equal(old, new) for old, new in zip(values, module.parameters(), strict=True))
     assert all(parameter.grad is None for parameter in module.parameters())
     assert built.others["transformer.wpe.weight"] == "positions"
-
-
-def test_many_layers_take_time_in_proportion() -> None:
-    """Nodes visited, not seconds: each way through the graph is looked for in its own stretch."""
-    few, many = (read(hugging_face("GPT2Model", "GPT2", **{**GPT2, "n_layer": layers})) for layers in (2, 24))
-    assert len(many.sublayers) == 48 and block(many) == block(few) == PRE
 
 
 # ---------------------------------------------------------------- styles that are easily misread
