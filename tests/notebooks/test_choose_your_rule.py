@@ -7,6 +7,7 @@ import pytest
 
 from depthlaw.advice.advice import advise
 from tests.notebooks.here import code, shown
+from tests.often import often
 
 NAME = "08_choose_your_rule"
 BLOCK = {"NUM_LAYERS": 4, "FROM_LAYERS": 2, "D_MODEL": 64, "NUM_HEADS": 4}
@@ -14,31 +15,20 @@ TOKENS = 4
 """Of the notebook's fast mode."""
 CASES = [
     {"RECIPE": None, "SCHEME": "pre-ln", "OPTIMIZER": "sgd", "ARCHITECTURE": "encoder", "ACTIVATION": "relu"},
+    {"RECIPE": None, "SCHEME": "sub-ln", "OPTIMIZER": "lars", "ACTIVATION": "silu", "NORM_KIND": "rmsnorm"},
+    {"RECIPE": None, "SCHEME": "gpt2", "OPTIMIZER": "lamb", "ACTIVATION": "swiglu"},
     {"RECIPE": "llama-3", "OPTIMIZER": "muon+adamw"},
-    *(
-        pytest.param(case, marks=pytest.mark.slow)
-        for case in (
-            {"RECIPE": None, "SCHEME": "sub-ln", "OPTIMIZER": "lars", "ACTIVATION": "silu", "NORM_KIND": "rmsnorm"},
-            {"RECIPE": None, "SCHEME": "deepnorm", "OPTIMIZER": "adam", "ARCHITECTURE": "encoder"},
-            {"RECIPE": None, "SCHEME": "gpt2", "OPTIMIZER": "lamb", "ACTIVATION": "swiglu"},
-            {"RECIPE": "bert", "OPTIMIZER": "adam"},
-        )
-    ),
 ]
-
-
-def settings_cell() -> str:
-    [settings] = [cell for cell in code(NAME) if cell.startswith("SCHEME")]
-    return settings
 
 
 def with_settings(settings: dict[str, Any]) -> list[str]:
     """The notebook's cells."""
-    changed = settings_cell()
+    [settings_cell] = [cell for cell in code(NAME) if cell.startswith("SCHEME")]
+    changed = settings_cell
     for name, value in settings.items():
         changed, count = re.subn(rf"^{name} = \S+", f"{name} = {value!r}", changed, flags=re.MULTILINE)
         assert count == 1, name
-    return [changed if cell == settings_cell() else cell for cell in code(NAME)]
+    return [changed if cell == settings_cell else cell for cell in code(NAME)]
 
 
 def rows_of(said: str, header: str) -> dict[str, list[str]]:
@@ -48,7 +38,7 @@ def rows_of(said: str, header: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in cells}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", often(CASES, len(CASES)))
 def test_what_it_prints_is_what_advise_says_of_the_model_that_was_asked_for(case: dict[str, Any]) -> None:
     outputs = shown(with_settings(BLOCK | case), NAME)
     said = "\n\n".join(output["text/markdown"] for output in outputs if "text/markdown" in output)

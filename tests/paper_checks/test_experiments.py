@@ -90,15 +90,6 @@ def test_the_pilot_comes_first_and_nothing_is_asked_twice(edge: int) -> None:
     assert ARMS[0].edge(book, 0).rate == (GRID[edge - 1] if edge > 0 else None)
 
 
-def test_some_seeds_come_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what a deadline leaves is of few seeds, and those before are done."""
-    monkeypatch.setattr(base, "SEEDS_AT_ONCE", 2)
-    trials = asked(tiny(plan=lambda _: Plan(5, "5 seeds")), trains_below_an_eighth, Book({}))
-    blocks = [trial.seed // 2 for trial in trials if trial.seed not in PILOT_SEEDS]
-    assert blocks == sorted(blocks) and set(blocks) == {0, 1, 2}
-    assert [trial.seed for trial in trials if trial.seed not in PILOT_SEEDS][:6] == [0, 0, 0, 1, 1, 1]
-
-
 def trains_below_an_eighth(trial: Trial) -> bool:
     return trial.learning_rate < 1 / 8
 

@@ -32,7 +32,6 @@ from depthlaw.paper_checks.routes.kernel import (
     follows,
     kernel_too,
     law,
-    rise_exponent,
     roles_beside,
 )
 from depthlaw.theory.symbols import L
@@ -71,13 +70,6 @@ def test_an_exponent_is_the_slope_of_the_raw_numbers(name: str, optimizer: str, 
     assert told.low < told.mean < told.high
 
 
-def test_rises_are_those_of_the_raw_numbers() -> None:
-    found = curve(law(Growth(scheme="pre-ln", order=S.One)))
-    x, numbers = np.log(FROM_FIRST), [raw()["pre-ln", "sgd"][n]["update"][0] for n in FROM_FIRST]
-    rises, middles = np.diff(numbers) / np.diff(x), (x[1:] + x[:-1]) / 2
-    assert rise_exponent(found).mean == pytest.approx(slope(middles, np.log(rises)), rel=1e-9)
-
-
 def test_a_flat_update_of_the_matrices_says_nothing_of_the_norms() -> None:
     for role, order in ((UPDATE, S.One), ("norm_gain", L), ("norm_bias", L), ("embedding", S.One)):
         for stated in (S.One, L):
@@ -95,14 +87,6 @@ def test_what_is_not_kept_is_undecided() -> None:
         found = perform(GROWTH_BY_KERNEL, statement)
         assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
         assert found.detail.startswith("gave up: ")
-
-
-def test_a_law_that_lacks_a_depth_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = kernel_laws.law("su-sgd", "sgd")
-    short = replace(whole, updates={n: x for n, x in whole.updates.items() if n != 500})
-    monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: short)
-    found = perform(GROWTH_BY_KERNEL, STATEMENT)
-    assert found.verdict is UNDECIDED and "N = 500" in found.detail
 
 
 # ---------------------------------------------------------------- laws that are made up
@@ -200,10 +184,3 @@ def test_who_keeps_the_promise() -> None:
     assert "update" in post_ln[GROWING] and "head" not in post_ln[GROWING]
     nothing = roles("su-lamb", "lamb")
     assert nothing[BY_ROLE]["bias"] is None and "bias" not in nothing[GROWING]
-
-
-@pytest.mark.parametrize(("power", "grows"), [(-0.5, False), (0.0, False), (0.02, False), (0.25, True)])
-def test_flat_is_what_does_not_grow(power: float, grows: bool) -> None:
-    made = made_up(lambda _: 1.0, roles={"fc1": lambda length: length**power})
-    beside = roles_beside(Growth(scheme="deepnorm", order=S.One), made)
-    assert beside[GROWING] == ["fc1"] * grows

@@ -122,11 +122,6 @@ def test_an_order_is_told_from_its_neighbours(tmp_path: Path, true: Expr) -> Non
         assert told(path, true / factor, is_upper=True).verdict is REFUTED
 
 
-def test_too_few_seeds_leave_it_open(tmp_path: Path) -> None:
-    found = told(made_up(tmp_path / "it.jsonl", S.One, scatter=2, num_seeds=4), S.One)
-    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
-
-
 def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:
     """Without scatter, whatever its constant and the terms in 1/d of its lengths."""
     for power in (S.Zero, Rational(1, 4), S.One):

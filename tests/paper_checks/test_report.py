@@ -140,13 +140,6 @@ def test_the_overview_says_what_is_not_as_expected(some: dict[str, Any]) -> None
 
 
 @pytest.mark.usefixtures("light")
-def test_the_overview_leads_to_the_commands_for_a_model_of_one_s_own(some: dict[str, Any]) -> None:
-    text = made(some, ["index.html"])["index.html"]
-    for command in ("advise --model mymodel:build", "audit mymodel:build"):
-        assert f"depthlaw {command}" in text
-
-
-@pytest.mark.usefixtures("light")
 def test_hostile_text_is_text(some: dict[str, Any]) -> None:
     """Every string of a document, replaced where its form allows it: nothing of it becomes a tag or a template."""
     shown = made(_poisoned(some))

@@ -121,7 +121,7 @@ def test_every_model_has_all_its_remedies(scale: str) -> None:
 )
 def test_the_kept_remedies_are_those_of_advise(model: str) -> None:
     """To what the points of a prediction leave open."""
-    layers = transfer.DEEPER[-1]
+    layers = transfer.DEEPER[0]
     for change in transfer.derived(SMALL.d_model, model, layers):
         kept = dict(transfer.kept()[SMALL.d_model, model, layers, change.name].numbers)
         assert kept == pytest.approx(dict(change.numbers), rel=0.02)

@@ -62,16 +62,6 @@ def test_ratios_are_of_the_record(name: str, optimizer: str, layers: int, role: 
     assert [shown.low, shown.high] == pytest.approx([values.mean() - half, values.mean() + half], rel=1e-9)
 
 
-def test_a_prediction_is_that_of_the_kernel_rung() -> None:
-    network = Network(scheme=scheme("su-lamb"), arch="encoder", num_sublayers=2, d_model=WIDE, num_heads=8)
-    prediction = network.prediction("sgd")
-    assert prediction is not None
-    kept = study().cells["su-lamb", "sgd", 1, WIDE].predicted
-    assert {role: number.value for role, number in kept.items()} == pytest.approx(
-        {"update": prediction.update, **prediction.roles}, rel=1e-5
-    )
-
-
 # ---------------------------------------------------------------- intervals, limits and terms on numbers that are known
 
 

@@ -131,19 +131,10 @@ def test_tables_document() -> None:
         assert sp.sympify(cell, locals=LETTERS).is_number
 
 
-@pytest.mark.parametrize("only", ["deepnet", "cross"])
-def test_tables_as_csv_say_what_the_document_says(only: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(told("tables", "--csv", "--only", only))))
-    (table,) = document("tables", "--only", only)["tables"]
+def test_tables_as_csv_say_what_the_document_says() -> None:
+    rows = list(csv.DictReader(io.StringIO(told("tables", "--csv", "--only", "cross"))))
+    (table,) = document("tables", "--only", "cross")["tables"]
     assert rows == [{name: cell or "" for name, cell in row.items()} for row in table["rows"]]
-
-
-def test_tables_as_markdown_and_latex() -> None:
-    lines = told("tables", "--markdown", "--only", "deepnet").splitlines()
-    assert sum(line.startswith("|") for line in lines) == 6
-    typeset = told("tables", "--latex", "--only", "deepnet")
-    assert typeset.count(r"\begin{tabular}") == typeset.count(r"\end{tabular}") == 1
-    assert typeset.count(r"\\") == 5
 
 
 # --- the pieces

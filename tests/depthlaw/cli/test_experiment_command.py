@@ -24,7 +24,7 @@ from depthlaw.sims.training import store, sweep
 from depthlaw.sims.training.store import Row, Store
 from depthlaw.system import places
 from tests import made_runs
-from tests.command import depthlaw, document, refusal, told
+from tests.command import depthlaw, document, told
 
 NAME = "stable-rates"
 ARMS = experiment(NAME).arms
@@ -202,14 +202,6 @@ def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
     assert " of 0" not in text and text.rstrip().endswith("not finished: the same command goes on.")
 
 
-def test_searches_under_way_are_shown(command: Command) -> None:
-    searched = next(arm for arm in ARMS if arm.grid)
-    command.fill([row for row in made_rows(1) if Trial.of(row.config) == searched.at(0)])
-    (arm,) = (one for one in command.answer("--budget 1e-9")["arms"] if one["arm"] == searched.name)
-    assert (arm["num_runs"], arm["num_under_way"]) == (0, 1)
-    assert "0 - 1 run, not finished" in plain(command("--budget 1e-9").stdout)
-
-
 # ---------------------------------------------------------------- records
 
 
@@ -250,13 +242,6 @@ def test_a_plan_from_the_record_makes_no_store(command: Command, made: Made, rec
 
 
 # ---------------------------------------------------------------- records and stores that do not fit
-
-
-def test_a_record_of_something_else_is_refused_in_one_line(command: Command, records: Path) -> None:
-    (records / f"{NAME}.jsonl").write_text('{"config": 1}\n', encoding="utf-8")
-    for options in ([], ["--plan"]):
-        line = refusal("experiment", NAME, "--from-record", *options, "--store", command.store)
-        assert f"{NAME}.jsonl, line 1 does not fit" in line
 
 
 @pytest.mark.parametrize("wrong", [{"nonesuch": 1}, {}], ids=["its configuration", "its result"])

@@ -55,7 +55,7 @@ def give(model):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    with dask_cluster(tmp_path_factory.mktemp("dask"), 2) as started:
+    with dask_cluster(tmp_path_factory.mktemp("dask"), 1) as started:
         yield started
 
 
