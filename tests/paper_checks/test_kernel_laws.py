@@ -94,19 +94,6 @@ def test_no_two_kept_answers_have_one_name() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("content", [None, '{"answers": ['], ids=["missing", "broken"])
-def test_an_unreadable_file_is_refused_in_one_line(
-    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "kernel-laws.json"
-    monkeypatch.setattr(kernel_laws, "LAWS", path)
-    if content is not None:
-        path.write_text(content, encoding="utf-8")
-    with pytest.raises(LookupError, match=r"kernel-laws\.json.*: python -m depthlaw\.\S+\.kernel_laws") as error:
-        law("post-ln", "sgd")
-    assert "\n" not in str(error.value)
-
-
 def test_exponents() -> None:
     roles = {
         "q": {n: 3.0 / n for n in LENGTHS},

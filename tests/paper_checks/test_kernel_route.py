@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 from sympy import Expr, Rational, S, log
 
-from depthlaw.paper_checks.claims.claim import Evidence, Mutant, Part, Verdict, judge_part, judge_quickly, perform
+from depthlaw.paper_checks.claims.claim import Verdict, perform
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments import kernel_laws
 from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
 from depthlaw.paper_checks.routes.kernel import (
-    BY_ROLE,
-    DEEP,
     FIRST,
-    GROWING,
     GROWTH_BY_KERNEL,
     GROWTH_BY_KERNEL_ANEW,
     UPDATE,
@@ -30,9 +27,7 @@ from depthlaw.paper_checks.routes.kernel import (
     curve,
     exponent,
     follows,
-    kernel_too,
     law,
-    roles_beside,
 )
 from depthlaw.theory.symbols import L
 
@@ -156,31 +151,4 @@ def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert "fc1 at N = 2" in evidence.detail
 
 
-def test_a_quick_look_leaves_that_out() -> None:
-    def refuse(_: Any) -> Evidence:
-        raise AssertionError("asked in a quick look")
-
-    mutant = Mutant(name="L", statement=STATEMENT.with_(order=L))
-    part = Part(name="it", statement=STATEMENT, checks=(GROWTH_BY_KERNEL,), mutants=(mutant,))
-    slow = kernel_too(part, replace(GROWTH_BY_KERNEL_ANEW, run=refuse))
-    assert [evidence.verdict for evidence in judge_quickly(slow).evidence] == [CONFIRMED]
-    assert [evidence.verdict for evidence in judge_part(slow).evidence] == [CONFIRMED, UNDECIDED]
-
-
 # ---------------------------------------------------------------- who keeps the promise
-
-
-def roles(scheme: str, optimizer: str) -> dict[str, Any]:
-    statement = Growth(scheme=scheme, optimizer=optimizer, order=S.One)
-    return roles_beside(statement, law(statement))
-
-
-def test_who_keeps_the_promise() -> None:
-    """The matrices of DeepNorm keep it and the norms do not; what gets no update does."""
-    deepnorm, post_ln = roles("deepnorm", "sgd"), roles("post-ln", "sgd")
-    assert set(deepnorm[BY_ROLE]) == set(raw()["deepnorm", "sgd"][DEEP])
-    assert set(deepnorm[GROWING]) == {"norm_gain", "norm_bias", "bias"}
-    assert (deepnorm[BY_ROLE]["norm_gain"], deepnorm[BY_ROLE]["bias"]) == pytest.approx((1, 1 / 2), abs=0.02)
-    assert "update" in post_ln[GROWING] and "head" not in post_ln[GROWING]
-    nothing = roles("su-lamb", "lamb")
-    assert nothing[BY_ROLE]["bias"] is None and "bias" not in nothing[GROWING]

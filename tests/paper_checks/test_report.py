@@ -164,13 +164,6 @@ def _poisoned(value: Any, key: str = "") -> Any:
     return HOSTILE if isinstance(value, str) else value
 
 
-def test_ids_in_text_become_links() -> None:
-    found = {"S3-10": parse(document_of([unchecked("S3-10")])).claims[0]}
-    linked = views.linked(Markup('S3-10, S3-99, <a title="S3-10">S3-10</a> &lt;S3-10'), found)
-    there = '<a href="source-slides.html#S3-10">S3-10</a>'
-    assert linked == f'{there}, S3-99, <a title="S3-10">S3-10</a> &lt;{there}'
-
-
 def test_a_cell_of_the_cross_table_is_of_its_scheme_and_optimizer() -> None:
     cells = [{"scheme": s, "optimizer": o, "approximate": f"{s} {o}"} for s in ("a", "b") for o in ("x", "y", "z")]
     assert views.matrix(cells) == [{"scheme": s, **{o: f"{s} {o}" for o in ("x", "y", "z")}} for s in ("a", "b")]

@@ -230,26 +230,4 @@ def test_what_is_exported_is_read_again(deep: Command, made: Made, records: Path
     assert "0 runs of the project's record are new" in deep("--seeds 1 --from-record").stderr
 
 
-def test_a_plan_from_the_record_makes_no_store(command: Command, made: Made, records: Path) -> None:
-    """It says what the record's pilot showed, as that of a store does, and runs nothing."""
-    command.fill(made_rows(1))
-    plan = command.answer("--plan")["plan"]
-    with Store(command.store) as kept:
-        store.export(kept, records / f"{NAME}.jsonl")
-    command.store.unlink()
-    assert f"{LEAST_SEEDS} seeds" in plan == command.answer("--plan --from-record")["plan"]
-    assert not command.store.exists() and not made.keys
-
-
 # ---------------------------------------------------------------- records and stores that do not fit
-
-
-@pytest.mark.parametrize("wrong", [{"nonesuch": 1}, {}], ids=["its configuration", "its result"])
-def test_a_row_that_does_not_fit_is_said_in_one_line(wrong: dict[str, Any], command: Command) -> None:
-    """With its file and key."""
-    row = made_rows(1)[0]
-    config, result = row.config | wrong, row.result if wrong else row.result | {"outcome": 1}
-    with Store(command.store) as kept:
-        kept.add(config, result)
-    start = f"depthlaw: {command.store}: run {store.key(config)[:12]} does not fit: "
-    assert depthlaw("experiment", NAME, "--store", command.store).stderr.startswith(start)

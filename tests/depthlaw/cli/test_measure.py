@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depthlaw.paper_checks.pages import plots
-from depthlaw.paper_checks.pages.drawing import Drawing
 from depthlaw.sims import measure as sims_measure
 from tests.command import document, refusal, told
 
@@ -183,11 +181,3 @@ def test_what_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert calls == [2, 4, 8, 8], "what was finished is not measured again"
     assert found["record"] == str(path)
     assert found | {"record": None} == whole | {"record": None}
-
-
-def test_a_plot_is_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Drawing] = []
-    monkeypatch.setattr(plots, "save", lambda drawing, path: drawn.append(drawing))
-    assert "Wrote " in printed(f"{SMALL} --plot {tmp_path / 'it.svg'}")
-    points = [point for curve in drawn[-1].panels[0].curves for point in curve.points]
-    assert points == [(row["num_sublayers"], row["measured"], row["low"], row["high"]) for row in answer(SMALL)["rows"]]
