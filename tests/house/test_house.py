@@ -255,11 +255,10 @@ SKIPPED = {
 
 
 def test_a_run_is_green_and_leaks_nothing_and_says_what_it_left_out(tmp_path: Path) -> None:
-    """In one process and in two: each test draws the same, two tests draw different numbers; a test marked browser is
-    left out where there is none, and an expected failure is no skip.
-    """
+    """In one process and in a worker: each test draws the same, and two tests different numbers; a test marked browser
+    is left out where there is none, and an expected failure is no skip."""
     drawn = []
-    for workers in (0, 2):
+    for workers in (0, 1):
         folder = tmp_path / str(workers)
         empty = {"PATH": str(tmp_path), "DEPTHLAW_PROGRAMS": ""}
         result = run_pytest(folder, workers, empty, state=STATE, xfail=EXPECTED_TO_FAIL, browser=BROWSER)

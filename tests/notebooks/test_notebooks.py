@@ -15,7 +15,6 @@ from tests.often import often
 
 MOST_BYTES = 1_000_000
 NAMES = names()
-CHOICE = "08_choose_your_rule"
 ALLOWED = (
     r"^#+ \d+\. ",  # the number of a notebook or of a part of it, before its title
     r"\${1,2}[^$]*[A-Za-z\\][^$]*\${1,2}",  # a formula, but no number set as one
@@ -51,9 +50,9 @@ def own_jupyter(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")  # which a run sets, and here it is set back
 
 
-@pytest.mark.parametrize("name", often([name for name in NAMES if name != CHOICE], 3))
+@pytest.mark.parametrize("name", often(NAMES, 3))
 def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In fast mode; ``CHOICE`` has a test module of its own. What claims are judged to be is of other tests: here each
+    """In fast mode. What claims are judged to be is of other tests: here each
     part is what it is expected to be. (``judge`` itself stays: a module that a notebook imports first would keep
     another one.)
     """
