@@ -50,7 +50,7 @@ def own_jupyter(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")  # which a run sets, and here it is set back
 
 
-@pytest.mark.parametrize("name", often(NAMES, 3))
+@pytest.mark.parametrize("name", often(NAMES, 4))
 def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In fast mode. What claims are judged to be is of other tests: here each
     part is what it is expected to be. (``judge`` itself stays: a module that a notebook imports first would keep
