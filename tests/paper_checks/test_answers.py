@@ -279,6 +279,3 @@ def test_a_loss_that_is_not_finite_is_not_left_out() -> None:
     arm = experiment("warmup").arm(WARM[1])
     book[arm.at(0)] = book[arm.at(0)].model_copy(update={"held_out": None})
     assert "1 of 5 values diverged" in said(_LOSS, book).detail
-
-
-# ---------------------------------------------------------------- a pair that contradicts

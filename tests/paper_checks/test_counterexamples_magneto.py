@@ -44,9 +44,6 @@ def of_scheme(width: int, number: int, scheme: str, num_sublayers: int, activati
     return interval(realnet.measure(stack, width, number, num_sublayers + width)["square", "update"])
 
 
-# ---------------------------------------------------------------- Magneto beside Pre-LN
-
-
 # ---------------------------------------------------------------- orders
 
 

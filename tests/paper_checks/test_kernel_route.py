@@ -149,6 +149,3 @@ def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> 
     evidence = perform(GROWTH_BY_KERNEL_ANEW, STATEMENT)
     assert (evidence.verdict, evidence.num_effective) == (UNDECIDED, 0)
     assert "fc1 at N = 2" in evidence.detail
-
-
-# ---------------------------------------------------------------- who keeps the promise

@@ -229,6 +229,3 @@ def test_what_is_exported_is_read_again(deep: Command, made: Made, records: Path
     assert deep.book() == book and not made.keys
     assert json.loads(again.stdout)["questions"] == json.loads(result.stdout)["questions"]
     assert "0 runs of the project's record are new" in deep("--seeds 1 --from-record").stderr
-
-
-# ---------------------------------------------------------------- records and stores that do not fit
