@@ -103,12 +103,6 @@ def test_the_public_interface_is_documented() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_the_readme_shows_is_behind_the_front_door() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r"\bdepthlaw\.(\w+)\(", readme))
-    assert shown and shown <= set(dir(depthlaw))
-
-
 def test_the_front_door_gives_every_name_and_hides_no_room() -> None:
     """A name that is a package too would be the one or the other, whichever was imported first."""
     for package in (depthlaw, theory, sims, paper_checks):
@@ -116,8 +110,6 @@ def test_the_front_door_gives_every_name_and_hides_no_room() -> None:
         assert not rooms & set(package.__all__)
         assert all(getattr(package, name) is not None for name in package.__all__)
     assert set(depthlaw.__all__) <= set(dir(depthlaw))
-    told = set(re.findall(r"``(\w+)``", str(depthlaw.__doc__)))
-    assert told == set(depthlaw.__all__) - {"__version__"}, "the docstring says what each is for"
     name = "nothing"
     with pytest.raises(AttributeError, match="No depthlaw attribute nothing"):
         getattr(depthlaw, name)

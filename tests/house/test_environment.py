@@ -53,9 +53,9 @@ def test_an_installation_that_hangs_says_what_it_waits_for(
     environment: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ("Downloading a (1MiB)", "Downloading torch (2GiB)", "Downloaded a")
-    says = f"import time; print(*{lines}, sep='\\n', flush=True); time.sleep(3)"
-    monkeypatch.setattr(environment, "QUIET_S", 0.5)
-    monkeypatch.setattr(environment, "SILENT_S", 1)
+    says = f"import time; print(*{lines}, sep='\\n', flush=True); time.sleep(1.5)"
+    monkeypatch.setattr(environment, "QUIET_S", 0.2)
+    monkeypatch.setattr(environment, "SILENT_S", 0.5)
     assert environment.has_succeeded([sys.executable, "-c", says], dict(os.environ))
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("depthlaw: ")]
     assert any("no progress for" in line and "waiting for: torch (2GiB) (Ctrl-C" in line for line in told), told

@@ -30,15 +30,23 @@ def built(root: Path, kind: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, as whoever publishes it does; unpacked."""
+    """Built from the checkout; unpacked."""
     folder = tmp_path_factory.mktemp("wheel")
-    with tarfile.open(built(ROOT, "sdist", folder)) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
-        archive.extractall(folder)
-    (source,) = (path for path in folder.iterdir() if path.is_dir())
-    with zipfile.ZipFile(built(source, "wheel", folder)) as archive:
+    with zipfile.ZipFile(built(ROOT, "wheel", folder)) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
+
+
+@pytest.mark.slow
+def test_the_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """As whoever publishes it builds it."""
+    with tarfile.open(built(ROOT, "sdist", tmp_path)) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(tmp_path)
+    (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    with zipfile.ZipFile(built(source, "wheel", tmp_path)) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    assert names == {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
 
 
 def test_the_wheel_has_one_name_and_all_that_the_checkout_has(wheel: Path) -> None:

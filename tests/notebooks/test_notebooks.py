@@ -1,6 +1,5 @@
 """Each notebook runs, is in step with its source, has pictures, and types no number into its prose."""
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -12,10 +11,10 @@ from depthlaw.paper_checks.claims.claim import Part, PartResult
 from depthlaw.paper_checks.pages.notebooks import NOTEBOOKS, cells_digests, digest, main, names, run, source
 from tests.near import is_near
 from tests.notebooks.here import code, shown
+from tests.often import often
 
 MOST_BYTES = 1_000_000
 NAMES = names()
-CHOICE = "08_choose_your_rule"
 ALLOWED = (
     r"^#+ \d+\. ",  # the number of a notebook or of a part of it, before its title
     r"\${1,2}[^$]*[A-Za-z\\][^$]*\${1,2}",  # a formula, but no number set as one
@@ -51,17 +50,9 @@ def own_jupyter(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")  # which a run sets, and here it is set back
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_first_cell_imports_little(name: str) -> None:
-    """The front door, theory, sims and the prose of pages; another room is imported where a cell looks into it."""
-    first = ast.parse(code(name)[0])
-    imports = [ast.unparse(node) for node in first.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert 0 < len([line for line in imports if "depthlaw" in line]) <= 4
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != CHOICE])
+@pytest.mark.parametrize("name", often(NAMES, 4))
 def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In fast mode; ``CHOICE`` has a test module of its own. What claims are judged to be is of other tests: here each
+    """In fast mode. What claims are judged to be is of other tests: here each
     part is what it is expected to be. (``judge`` itself stays: a module that a notebook imports first would keep
     another one.)
     """
@@ -176,8 +167,6 @@ def edit(path: Path, old: str, new: str, *, has_digest: bool = True) -> None:
     found = json.loads(path.read_text(encoding="utf-8"))
     for cell in found["cells"]:
         cell["source"] = "".join(cell["source"]).replace(old, new).splitlines(keepends=True)
-    if old == "a cell":
-        del found["cells"][-1]
     found["cells"].append({"cell_type": "code", "source": [], "metadata": {}, "outputs": [], "execution_count": None})
     if not has_digest:
         del found["metadata"]["depthlaw"]
@@ -224,21 +213,6 @@ def test_an_edit_is_told_apart_from_changes_of_the_source(folder: Path, capsys: 
     assert "print(2 * LAYERS)" in path.read_text(encoding="utf-8")
 
 
-def test_a_cell_that_was_taken_out_is_an_edit(folder: Path) -> None:
-    edit(folder / "00_small.ipynb", "a cell", "")
-    assert main(["00_small"]) == 1
-    (folder / "00_small.py").write_text(SOURCE.partition("\n# %%\nprint")[0], encoding="utf-8")
-    assert main(["00_small"]) == 0
-
-
-def test_an_edit_of_the_source_alone_is_run(folder: Path) -> None:
-    """Also where Jupyter saved the notebook again, as it was."""
-    edit(folder / "00_small.ipynb", "no such text", "")
-    (folder / "00_small.py").write_text(SOURCE.replace("LAYERS = 6", "LAYERS = 12"), encoding="utf-8")
-    assert main([]) == 0
-    assert "LAYERS = 12" in (folder / "00_small.ipynb").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("content", ["<<<<<<< ours\n", "[]", '{"cells": [{}], "metadata": {}}'])
 def test_a_notebook_that_cannot_be_read_is_kept(folder: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
     path = folder / "00_small.ipynb"
@@ -248,13 +222,3 @@ def test_a_notebook_that_cannot_be_read_is_kept(folder: Path, capsys: pytest.Cap
     assert path.read_text(encoding="utf-8") == content
     assert "00_small.ipynb is no notebook that can be read, and was kept" in capsys.readouterr().err
     assert main(["--discard-edits"]) == 0
-
-
-def test_an_edit_made_during_the_run_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = folder / "00_small.ipynb"
-    monkeypatch.setattr(
-        "depthlaw.paper_checks.pages.notebooks.run",
-        lambda name, **_: edit(path, "LAYERS = 6", "LAYERS = 96") or source(name),
-    )
-    assert main(["00_small"]) == 1
-    assert "LAYERS = 96" in path.read_text(encoding="utf-8")

@@ -10,11 +10,9 @@ import pytest
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import experiment
-from depthlaw.paper_checks.experiments.after_start import ADAMW, LATE, LAYERS, MUON, SCHEMES, STEPS, looks
+from depthlaw.paper_checks.experiments.after_start import ADAMW, LATE, LAYERS, MUON, SCHEMES, looks
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
 from depthlaw.paper_checks.experiments.base import Book
-from depthlaw.paper_checks.pages.training import after_start as page
-from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training.after_start import (
     UNITS,
     Course,
@@ -60,13 +58,6 @@ def test_the_slope_and_its_half_life() -> None:
     assert flat.half_lives == [None] * SEEDS
 
 
-def test_what_is_not_flat_any_more() -> None:
-    book = made(
-        lambda trial, step: trial.num_layers ** (0.1 + 0.3 * (step == 4)) * (1 + 0.01 * trial.seed * trial.num_layers)
-    )
-    assert Course.of("depth-mup", ADAMW, book).not_flat == [4]
-
-
 @pytest.mark.parametrize("unit", range(3))
 def test_the_unit_in_which_curves_fall_together_is_found(unit: int) -> None:
     """Of moves that are halved at one time in that unit."""
@@ -103,17 +94,3 @@ def test_kept_laws_are_those_that_are_derived_now() -> None:
         bent = slope_of(law, "gpt2", ADAMW)
         assert math.log2(eight[law] / four[law]) == pytest.approx(bent, abs=0.25)
     assert slope_of("first", "gpt2", ADAMW) > 0.5 > abs(slope_of("aligned", "gpt2", ADAMW))
-
-
-def test_the_section_says_what_is_missing() -> None:
-    nothing = Record.of("after-start", Book({}))
-    assert page.in_short(nothing) == ""
-    said = page.after_start(nothing, "", "")
-    assert page.ABSENT in said
-    whole = Record.of("after-start", made(lambda trial, step: trial.num_layers ** (1 / (1 + step))))
-    assert not whole.missing()
-    said = page.in_short(whole)
-    assert "| pre-ln, adamw at 2^-9 | 1 [1, 1] |" in said and "| gpt2, adamw at 2^-9 | 1 [1, 1] |" in said
-    assert "around" in said and "holds in" in said
-    assert "short runs of five kinds of decoder" in page.in_readme(whole)
-    assert f"{STEPS[ADAMW]} steps of AdamW" in page.after_start(whole, "", "")

@@ -27,7 +27,6 @@ from depthlaw.paper_checks.experiments.stable_rates import (
 )
 from depthlaw.paper_checks.experiments.warmup import plain
 from depthlaw.paper_checks.routes.checks import outcome
-from depthlaw.paper_checks.routes.training import arms as training
 from depthlaw.paper_checks.routes.training import stable_rates as forecast
 from depthlaw.paper_checks.routes.training.arms import (
     BY_TRAINING,
@@ -36,7 +35,6 @@ from depthlaw.paper_checks.routes.training.arms import (
     LargerRate,
     LowerLoss,
     MoreTrain,
-    at_this_scale,
     half_learnt,
     seeds_of,
 )
@@ -221,15 +219,6 @@ def test_half_is_between_the_guess_and_the_best_mean() -> None:
         forecast.cases(LAYERS[0], "half", by_update(*ALIKE))
 
 
-def test_there_is_no_half_of_nothing() -> None:
-    """Where no arm learns, every run would be as good as half of it."""
-    book = curves(-4, -7)
-    none = Book({trial: book[trial].model_copy(update={"held_out": made_runs.GUESS}) for trial in book.trials})
-    with pytest.raises(ValueError, match="no arm learns anything"):
-        half_learnt(("pre-ln",), none)
-    assert said(_HALF, none).verdict is Verdict.UNDECIDED
-
-
 # ---------------------------------------------------------------- an end of the grid
 
 
@@ -284,42 +273,9 @@ def test_runs_that_there_are_not_are_a_lookup_error_and_leave_it_open(name: str)
     assert evidence.verdict is Verdict.UNDECIDED and evidence.detail.startswith("gave up: LookupError: ")
 
 
-@pytest.mark.parametrize("statement", [_LOSS, _GRADIENT], ids=["losses", "gradients"])
-def test_one_seed_leaves_it_open(statement: Answered) -> None:
-    book = filled("warmup", WARM, lambda trial: 1.0, seeds=range(1))
-    assert said(statement, book).verdict is Verdict.UNDECIDED
-    with pytest.raises((LookupError, ValueError)):
-        statement.evidence(book)
-
-
 def test_a_loss_that_is_not_finite_is_not_left_out() -> None:
     """The mean of the others would be of the networks that did not diverge."""
     book = losses(-0.1)
     arm = experiment("warmup").arm(WARM[1])
     book[arm.at(0)] = book[arm.at(0)].model_copy(update={"held_out": None})
     assert "1 of 5 values diverged" in said(_LOSS, book).detail
-
-
-@pytest.mark.parametrize(("ours", "theirs", "word"), [(-4, -6, "yes"), (-6, -4, "no"), (-5, -5, "open")])
-def test_what_small_networks_say_of_large_ones_is_shown_and_decides_nothing(
-    ours: float, theirs: float, word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "recorded", lambda name: rates(ours, theirs) if name == _RATE.of else None)
-    evidence = perform(at_this_scale(_RATE), _RATE)
-    assert (evidence.verdict, evidence.num_effective) == (Verdict.UNDECIDED, 0)
-    (interval,) = _RATE.evidence(rates(ours, theirs)).numbers.values()
-    assert f"{_RATE.text}: {word} (" in evidence.detail and interval in evidence.detail
-
-
-# ---------------------------------------------------------------- a pair that contradicts
-
-
-def test_a_refuted_order_shows_the_pair_that_is_furthest_from_it() -> None:
-    statement = CASES["pairs"].statement
-    assert statement.evidence(by_update(*SMALL_IS_FAST)).counterexample is None
-    shown = statement.evidence(by_update(*LARGE_IS_FAST)).counterexample
-    assert shown is not None and set(shown) == {"printed", "found", "command"}
-    assert shown["printed"] == statement.text
-    assert all(any(scheme in shown["found"] for scheme in GROUPS[place]) for place in (0, -1))
-    assert "0 smaller" not in shown["found"] and "5 smaller" in shown["found"]
-    assert shown["command"].split()[:3] == ["depthlaw", "experiment", "stable-rates"]

@@ -14,7 +14,7 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS, Book
-from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate, slope
+from depthlaw.paper_checks.experiments.best_rates import GRIDS, HIGH, LAYERS, MARGIN, SCHEMES, best_rate
 from depthlaw.paper_checks.experiments.scale import SMALL, WIDE
 from depthlaw.paper_checks.routes.training.best_rates import (
     BestRates,
@@ -97,12 +97,6 @@ def test_runs_that_diverged_have_no_loss() -> None:
         best_rate(dict.fromkeys(HIGH))
 
 
-def test_a_rate_that_halves_as_layers_double_has_slope_minus_one() -> None:
-    bests: dict[int, float | None] = {layers: 1.5 - math.log2(layers) for layers in LAYERS}
-    assert slope(bests) == pytest.approx(-1)
-    assert slope({**bests, LAYERS[1]: None}) is None
-
-
 # ---------------------------------------------------------------- what is predicted
 
 
@@ -155,10 +149,6 @@ def test_what_scatters_is_open() -> None:
     assert set(verdicts(made(wild)).values()) == {Verdict.UNDECIDED}
 
 
-def test_few_seeds_leave_it_open() -> None:
-    assert set(verdicts(made(by_update, 2)).values()) == {Verdict.UNDECIDED}
-
-
 def test_a_best_rate_beyond_the_grid_leaves_it_open() -> None:
     """Leaving out that seed alone would be a choice by the answer."""
 
@@ -170,15 +160,6 @@ def test_a_best_rate_beyond_the_grid_leaves_it_open() -> None:
     found = verdicts(book)
     assert found["pre-ln"] is Verdict.UNDECIDED and found["gpt2"] is Verdict.CONFIRMED
     assert NearerThanNoMove().evidence(book).verdict is Verdict.UNDECIDED
-
-
-def test_the_mean_curve_is_between_its_seeds() -> None:
-    found = BestRates.of("gpt2", book_of(by_update))
-    assert found.of_mean is not None and found.measured is not None
-    assert found.of_mean.mean == pytest.approx(found.measured.mean, abs=0.02)
-    low, high = min(found.bests[16], key=lambda x: x or 0), max(found.bests[16], key=lambda x: x or -99)
-    best = best_rate(found.mean_curve(16))
-    assert low is not None and high is not None and best is not None and low < best < high
 
 
 def test_the_pilot_counts_nothing_and_plans_the_seeds() -> None:
@@ -205,17 +186,6 @@ def test_each_width_has_answers_of_its_own() -> None:
 
 
 # ---------------------------------------------------------------- the page
-
-
-def test_seeds_that_would_decide() -> None:
-    """Those that are there nearly do where little lacks; where it is decided nobody asks."""
-    assert BestRates.of("gpt2", book_of(by_update)).seeds_to_decide is None
-
-    def near(trial: Trial) -> float:
-        return still(trial) + 0.2 * (math.log2(trial.num_layers) - 3.5) + scatter(trial)
-
-    found = BestRates.of("completep", made(near))
-    assert found.seeds_to_decide is not None and found.seeds_to_decide > SEEDS
 
 
 def by_depth(scheme: str, losses: dict[int, list[list[float | None]]]) -> BestRates:

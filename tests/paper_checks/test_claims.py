@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from sympy import S, log
 
 from depthlaw.cli.app import app
 from depthlaw.paper_checks.claims import claim as c
 from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Evidence, Mutant, Part, Route, Verdict
-from depthlaw.paper_checks.claims.sources import Source, sources
+from depthlaw.paper_checks.claims.sources import sources
 from depthlaw.paper_checks.claims.statements import Growth, Values
-from depthlaw.paper_checks.pages.claims import QUESTIONS
 from depthlaw.paper_checks.papers import registry
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.routes.checks import GROWTH, awaits
@@ -170,7 +168,7 @@ def test_growth_is_told_by_both_routes(statement: Growth, verdict: Verdict) -> N
 # ---------------------------------------------------------------- the claims themselves
 
 
-@pytest.mark.parametrize("id_", often(reversed(claims()), 4))
+@pytest.mark.parametrize("id_", often(reversed(claims()), 8))
 def test_a_claim_stands_as_it_is_expected(id_: str) -> None:
     """Its verdict and those of its parts, also by a quick look; its mutants, all killed; and what it has to say.
 
@@ -368,17 +366,6 @@ def test_every_statement_is_a_claim_of_its_source() -> None:
     assert {claim.expected for claim in claims().values()} == set(Verdict)
 
 
-def test_every_question_is_answered_by_claims_that_there_are() -> None:
-    assert {id_ for ids in QUESTIONS.values() for id_ in ids} <= claims().keys()
-
-
 def test_every_source_is_pinned_and_used() -> None:
     assert {claim.source for claim in claims().values()} == set(sources())
     assert {key for key, source in sources().items() if source.sha256} == {"su", "magneto", "slides"}
-
-
-def test_a_source_without_its_hash_is_refused() -> None:
-    entry = sources()["su"].model_dump()
-    for change in ({"sha256": None}, {"sha256": "ab"}, {"url": "ftp://x"}, {"colour": "red"}):
-        with pytest.raises(ValidationError):
-            Source(**{**entry, **change})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, base, experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Arm, Book, Experiment, Plan
-from depthlaw.paper_checks.experiments.scale import LARGE, SMALL
+from depthlaw.paper_checks.experiments.scale import LARGE
 from depthlaw.paper_checks.experiments.warmup import EDGE, EDGE_SEEDS, SAME_SUM, warmed
 from depthlaw.sims.training.planning import seeds_for_shares
 from depthlaw.sims.training.store import Store
@@ -90,15 +89,6 @@ def test_the_pilot_comes_first_and_nothing_is_asked_twice(edge: int) -> None:
     assert ARMS[0].edge(book, 0).rate == (GRID[edge - 1] if edge > 0 else None)
 
 
-def test_some_seeds_come_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what a deadline leaves is of few seeds, and those before are done."""
-    monkeypatch.setattr(base, "SEEDS_AT_ONCE", 2)
-    trials = asked(tiny(plan=lambda _: Plan(5, "5 seeds")), trains_below_an_eighth, Book({}))
-    blocks = [trial.seed // 2 for trial in trials if trial.seed not in PILOT_SEEDS]
-    assert blocks == sorted(blocks) and set(blocks) == {0, 1, 2}
-    assert [trial.seed for trial in trials if trial.seed not in PILOT_SEEDS][:6] == [0, 0, 0, 1, 1, 1]
-
-
 def trains_below_an_eighth(trial: Trial) -> bool:
     return trial.learning_rate < 1 / 8
 
@@ -124,18 +114,6 @@ def test_a_store_gives_what_would_be_run_again(tmp_path: Path) -> None:
         assert base.there(kept).trials == (trial,)
 
 
-def test_an_arm_may_ask_for_more_seeds_than_the_plan() -> None:
-    """It alone has them, and a number of seeds that a person asks for is that of every arm."""
-    found = tiny(arms=(*ARMS[:2], replace(ARMS[2], least_seeds=11)))
-    for num_seeds, wanted in ((None, (SEEDS, SEEDS, 11)), (1, (1, 1, 1))):
-        book = Book({})
-        while todo := next(found.rounds(book, num_seeds), None):
-            book.update({trial: result(trial, trains_below_an_eighth(trial)) for trial in todo})
-        there = {(trial.scheme, trial.seed) for trial in book.trials if trial.seed not in PILOT_SEEDS}
-        by_scheme = Counter(scheme for scheme, _ in there)
-        assert tuple(by_scheme[arm.trial.scheme] for arm in found.arms) == wanted
-
-
 def test_warm_up_and_the_lower_rate_sum_up_alike() -> None:
     found = experiment("warmup")
     sums = []
@@ -144,17 +122,6 @@ def test_warm_up_and_the_lower_rate_sum_up_alike() -> None:
         sums.append(sum(config.learning_rate * config.rate_at(step) for step in range(config.num_steps)))
     assert sums[0] == pytest.approx(sums[1], rel=1e-12)
     assert seeds_for_shares(0.8, 0.2) <= EDGE_SEEDS
-
-
-@pytest.mark.parametrize("scale", (SMALL.name, LARGE.name))
-@pytest.mark.parametrize("name", NAMES)
-def test_arms_are_different_runs_with_names_of_their_own(name: str, scale: str) -> None:
-    found = experiment(name, scale)
-    assert len({arm.name for arm in found.arms}) == len(found.arms)
-    assert len({(arm.trial, arm.grid) for arm in found.arms}) == len(found.arms)
-    assert set(found.pilot) <= set(found.arms)
-    assert all(arm.trial.learning_rate in arm.grid for arm in found.arms if arm.grid)
-    assert not set(PILOT_SEEDS) & set(range(1000)), "as many seeds as the command allows"
 
 
 def test_what_is_no_experiment_is_refused() -> None:

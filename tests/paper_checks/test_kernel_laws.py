@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -65,7 +64,7 @@ def test_every_law_is_kept_whole() -> None:
             assert tuple(law(name, "sgd", **options).updates) == tuple(n for n in LENGTHS if n <= most)
 
 
-@pytest.mark.parametrize("path", [LAWS, MEASURED], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [LAWS, pytest.param(MEASURED, marks=pytest.mark.slow)], ids=["laws", "measured"])
 def test_answers_are_to_the_numbers_that_the_networks_have_now(path: Path) -> None:
     """A scheme that is corrected is answered anew. Of the laws, shallow ones of every scheme."""
     kept = {answer.key for answer in stored(path)}
@@ -89,35 +88,10 @@ def test_an_answer_is_derived_again(name: str, options: dict[str, str]) -> None:
     assert {role: kept.of(role)[1] for role in numbers} == pytest.approx(numbers, rel=10.0 ** (1 - DIGITS))
 
 
-def test_learning_rates_of_ones_own_are_asked_by_themselves() -> None:
-    """depth-mup has them under adam and lamb, and not under sgd."""
-    asked = kernel_kept.questions([network_of("depth-mup", 4), network_of("post-ln", 4)], OPTIMIZERS)
-    assert [question.optimizers for question in asked] == [("sgd",), ("adam", "lamb"), ("sgd", "adam", "lamb")]
-
-
 def test_no_two_kept_answers_have_one_name() -> None:
     """A network is found by its name: blocks that differ in one option only are two."""
     names = [(question.key[0], optimizer) for question in of_measured() for optimizer in question.optimizers]
     assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize("content", [None, '{"answers": ['], ids=["missing", "broken"])
-def test_an_unreadable_file_is_refused_in_one_line(
-    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "kernel-laws.json"
-    monkeypatch.setattr(kernel_laws, "LAWS", path)
-    if content is not None:
-        path.write_text(content, encoding="utf-8")
-    with pytest.raises(LookupError, match=r"kernel-laws\.json.*: python -m depthlaw\.\S+\.kernel_laws") as error:
-        law("post-ln", "sgd")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("asked", [{"optimizer": "muon"}, {"activation": "gelu", "scheme": "gpt2"}])
-def test_what_is_not_kept_is_a_lookup_error(asked: dict[str, Any]) -> None:
-    with pytest.raises(LookupError, match="nothing is kept of"):
-        law(**{"scheme": "post-ln", "optimizer": "adam", **asked})
 
 
 def test_exponents() -> None:

@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 from sympy import Expr, Rational, S, log
 
-from depthlaw.paper_checks.claims.claim import Evidence, Mutant, Part, Verdict, judge_part, judge_quickly, perform
+from depthlaw.paper_checks.claims.claim import Verdict, perform
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments import kernel_laws
 from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
 from depthlaw.paper_checks.routes.kernel import (
-    BY_ROLE,
-    DEEP,
     FIRST,
-    GROWING,
     GROWTH_BY_KERNEL,
     GROWTH_BY_KERNEL_ANEW,
     UPDATE,
@@ -30,10 +27,7 @@ from depthlaw.paper_checks.routes.kernel import (
     curve,
     exponent,
     follows,
-    kernel_too,
     law,
-    rise_exponent,
-    roles_beside,
 )
 from depthlaw.theory.symbols import L
 
@@ -71,13 +65,6 @@ def test_an_exponent_is_the_slope_of_the_raw_numbers(name: str, optimizer: str, 
     assert told.low < told.mean < told.high
 
 
-def test_rises_are_those_of_the_raw_numbers() -> None:
-    found = curve(law(Growth(scheme="pre-ln", order=S.One)))
-    x, numbers = np.log(FROM_FIRST), [raw()["pre-ln", "sgd"][n]["update"][0] for n in FROM_FIRST]
-    rises, middles = np.diff(numbers) / np.diff(x), (x[1:] + x[:-1]) / 2
-    assert rise_exponent(found).mean == pytest.approx(slope(middles, np.log(rises)), rel=1e-9)
-
-
 def test_a_flat_update_of_the_matrices_says_nothing_of_the_norms() -> None:
     for role, order in ((UPDATE, S.One), ("norm_gain", L), ("norm_bias", L), ("embedding", S.One)):
         for stated in (S.One, L):
@@ -95,14 +82,6 @@ def test_what_is_not_kept_is_undecided() -> None:
         found = perform(GROWTH_BY_KERNEL, statement)
         assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
         assert found.detail.startswith("gave up: ")
-
-
-def test_a_law_that_lacks_a_depth_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = kernel_laws.law("su-sgd", "sgd")
-    short = replace(whole, updates={n: x for n, x in whole.updates.items() if n != 500})
-    monkeypatch.setattr(kernel_laws, "law", lambda *_, **__: short)
-    found = perform(GROWTH_BY_KERNEL, STATEMENT)
-    assert found.verdict is UNDECIDED and "N = 500" in found.detail
 
 
 # ---------------------------------------------------------------- laws that are made up
@@ -170,40 +149,3 @@ def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> 
     evidence = perform(GROWTH_BY_KERNEL_ANEW, STATEMENT)
     assert (evidence.verdict, evidence.num_effective) == (UNDECIDED, 0)
     assert "fc1 at N = 2" in evidence.detail
-
-
-def test_a_quick_look_leaves_that_out() -> None:
-    def refuse(_: Any) -> Evidence:
-        raise AssertionError("asked in a quick look")
-
-    mutant = Mutant(name="L", statement=STATEMENT.with_(order=L))
-    part = Part(name="it", statement=STATEMENT, checks=(GROWTH_BY_KERNEL,), mutants=(mutant,))
-    slow = kernel_too(part, replace(GROWTH_BY_KERNEL_ANEW, run=refuse))
-    assert [evidence.verdict for evidence in judge_quickly(slow).evidence] == [CONFIRMED]
-    assert [evidence.verdict for evidence in judge_part(slow).evidence] == [CONFIRMED, UNDECIDED]
-
-
-# ---------------------------------------------------------------- who keeps the promise
-
-
-def roles(scheme: str, optimizer: str) -> dict[str, Any]:
-    statement = Growth(scheme=scheme, optimizer=optimizer, order=S.One)
-    return roles_beside(statement, law(statement))
-
-
-def test_who_keeps_the_promise() -> None:
-    """The matrices of DeepNorm keep it and the norms do not; what gets no update does."""
-    deepnorm, post_ln = roles("deepnorm", "sgd"), roles("post-ln", "sgd")
-    assert set(deepnorm[BY_ROLE]) == set(raw()["deepnorm", "sgd"][DEEP])
-    assert set(deepnorm[GROWING]) == {"norm_gain", "norm_bias", "bias"}
-    assert (deepnorm[BY_ROLE]["norm_gain"], deepnorm[BY_ROLE]["bias"]) == pytest.approx((1, 1 / 2), abs=0.02)
-    assert "update" in post_ln[GROWING] and "head" not in post_ln[GROWING]
-    nothing = roles("su-lamb", "lamb")
-    assert nothing[BY_ROLE]["bias"] is None and "bias" not in nothing[GROWING]
-
-
-@pytest.mark.parametrize(("power", "grows"), [(-0.5, False), (0.0, False), (0.02, False), (0.25, True)])
-def test_flat_is_what_does_not_grow(power: float, grows: bool) -> None:
-    made = made_up(lambda _: 1.0, roles={"fc1": lambda length: length**power})
-    beside = roles_beside(Growth(scheme="deepnorm", order=S.One), made)
-    assert beside[GROWING] == ["fc1"] * grows

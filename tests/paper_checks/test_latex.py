@@ -36,17 +36,6 @@ def test_tables_are_whole() -> None:
             assert not re.search(r"[_^*|]|[a-z]{6,}\(", re.sub(r"\$[^$]*\$", "", row)) and "*" not in row
 
 
-def test_formulas_are_typeset_and_text_is_escaped() -> None:
-    text = latex(tables()["su-optimizers"])
-    assert r"lamb & $-\eta \left\|\theta\right\|/\sqrt{n} \operatorname{sign}(g)$" in text
-    assert r"${(2 N)}^{1/4}$ & ${(2 N)}^{-1/4}$" in text
-    assert r"& loss change & $\alpha$ & $\lambda$" in text
-    approximate = "6.204 N^1/2 (log N)^-1/2 exp(1.2 sqrt(log(2*N)))"
-    odd = {"id": "odd", "title": "odd", "rows": [{"a_b": r"50 % of {x} & \y, a_b <c> $5 #1 ~ ^", "c": approximate}]}
-    assert r"50 \% of \{x\} \& \textbackslash{}y, a\_b $<$c$>$ \$5 \#1 \~{} \^{}" in latex(odd)
-    assert r"$6.204 N^{1/2} {(\log N)}^{-1/2} \exp(1.2 \sqrt{\log(2 N)})$" in latex(odd)
-
-
 @pytest.mark.tex
 def test_pdflatex_takes_them_all_together(tmp_path: Path) -> None:
     """Nothing is too wide, and no comment lacks a package."""

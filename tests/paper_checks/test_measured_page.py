@@ -7,8 +7,6 @@ import math
 import pytest
 
 from depthlaw.network.network import Network
-from depthlaw.paper_checks.experiments.compared import Index
-from depthlaw.paper_checks.experiments.sweeps import SWEEPS
 from depthlaw.paper_checks.pages.measured import PAGE, Line, lines, page
 from depthlaw.sims.records import record
 from depthlaw.system.places import RECORDS
@@ -34,13 +32,3 @@ def test_ratios_are_of_the_record(found: list[Line]) -> None:
     assert prediction is not None
     [line] = [line for line in found if (line.scheme, line.optimizer) == ("su-adam", "adam")]
     assert line.ratios[16].mean == pytest.approx(math.fsum(values) / len(values) / prediction.update, rel=1e-12)
-
-
-def test_every_network_of_the_sweep_is_in_its_record() -> None:
-    sweep = SWEEPS["ffn-stacks"]
-    index = Index(record.read(RECORDS / "ffn-stacks.jsonl"))
-    for network in sweep.networks:
-        for optimizer in sweep.optimizers:
-            assert len(index.find(network, optimizer).seeds) >= 32
-    with pytest.raises(LookupError, match="no run of post-ln under muon"):
-        index.find(sweep.networks[0], "muon")

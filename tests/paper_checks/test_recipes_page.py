@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from depthlaw.paper_checks.experiments import clients, kernel_kept
-from depthlaw.paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, RECIPE_OPTIMIZERS, Law, of_recipes
+from depthlaw.paper_checks.experiments import kernel_kept
+from depthlaw.paper_checks.experiments.kernel_laws import OF_RECIPES, RECIPE_LENGTHS, Law, of_recipes
 from depthlaw.paper_checks.pages import recipes
 from depthlaw.paper_checks.pages.drawing import svg
-from depthlaw.recipes.catalogue import RECIPES
-from depthlaw.sims.records import record
 from depthlaw.system.places import ROOT
 from tests.near import is_same_picture
 
@@ -21,12 +19,6 @@ def test_page_and_picture_are_in_step() -> None:
 
 def test_the_readme_names_the_depths_of_the_page() -> None:
     assert f"from {recipes.FIRST} to {recipes.LAST:,} layers" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_every_recipe_is_kept_at_every_depth() -> None:
-    for name in RECIPES:
-        for optimizer in RECIPE_OPTIMIZERS:
-            assert tuple(recipes.recipe_law(name, optimizer).updates) == RECIPE_LENGTHS
 
 
 @pytest.mark.parametrize(
@@ -59,19 +51,6 @@ def test_going_is_that_of_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.exponent, found.end) == pytest.approx((0.5, 0.5))
     assert found.factor == pytest.approx((RECIPE_LENGTHS[-1] / RECIPE_LENGTHS[0]) ** 0.5)
     assert found.worst[0] == "fc2" and found.worst[1] == pytest.approx(0.75)
-
-
-def test_measured_models_are_beside_their_own_prediction() -> None:
-    lines, kept = recipes.beside(), record.read(clients.PATH)
-    assert {line.case.client.name for line in lines} == set(clients.CLIENTS)
-    for line in lines:
-        sizes = record.plain(line.case.sizes(line.optimizer))
-        several = [one for one in kept if sizes.items() <= one.config.items()]
-        run = record.find(several, several[0].config)
-        exact = kernel_kept.read(clients.PREDICTED).find(line.case.network, line.optimizer).by_optimizer[line.optimizer]
-        values = [value for value in run.values["update"] if value is not None]
-        assert line.total.mean == pytest.approx(sum(values) / len(values) / exact["update"].value)
-        assert line.seeds == len(run.seeds)
 
 
 def test_no_two_lines_of_a_panel_look_alike() -> None:

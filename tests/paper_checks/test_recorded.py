@@ -16,7 +16,6 @@ from sympy import Expr, Rational, S, log
 from depthlaw.network.network import Network
 from depthlaw.paper_checks.claims.claim import Evidence, Verdict, perform
 from depthlaw.paper_checks.claims.statements import Growth
-from depthlaw.paper_checks.routes import recorded_stacks
 from depthlaw.paper_checks.routes.recorded_stacks import LENGTHS, PATH, WIDTHS, at_infinite_width, exponent, growth
 from depthlaw.sims.records import record
 from depthlaw.theory.schemes import scheme
@@ -120,21 +119,6 @@ def test_an_order_is_told_from_its_neighbours(tmp_path: Path, true: Expr) -> Non
         assert told(path, true / factor).verdict is REFUTED
         assert told(path, true * factor, is_upper=True).verdict is CONFIRMED
         assert told(path, true / factor, is_upper=True).verdict is REFUTED
-
-
-def test_too_few_seeds_leave_it_open(tmp_path: Path) -> None:
-    found = told(made_up(tmp_path / "it.jsonl", S.One, scatter=2, num_seeds=4), S.One)
-    assert (found.verdict, found.num_effective) == (UNDECIDED, 0)
-
-
-def test_a_power_is_taken_for_what_it_is(tmp_path: Path) -> None:
-    """Without scatter, whatever its constant and the terms in 1/d of its lengths."""
-    for power in (S.Zero, Rational(1, 4), S.One):
-        path = made_up(tmp_path / f"{power.p}{power.q}.jsonl", 7 * L**power, scatter=0)
-        found = exponent("su-sgd", "sgd", path)
-        assert (found.low, found.mean, found.high) == pytest.approx([float(power)] * 3, abs=1e-6)
-    terms = np.outer([1 / d for d in WIDTHS], [3, -1, 4, 1, -5])
-    assert np.abs(recorded_stacks.width_weights() @ terms).max() < 1e-12
 
 
 def test_what_the_record_lacks_is_undecided(tmp_path: Path) -> None:

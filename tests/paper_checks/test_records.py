@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 
 from depthlaw.paper_checks.experiments import clients
 from depthlaw.paper_checks.experiments.sweeps import SWEEPS
-from depthlaw.paper_checks.papers.deepnet.runs import DEPTHS, PLANS, Plan, add, encoder_decoders, record, recorded
-from depthlaw.paper_checks.routes.intervals import exponent, interval
+from depthlaw.paper_checks.papers.deepnet.runs import PLANS, Plan, add, record, recorded
+from depthlaw.paper_checks.routes.intervals import exponent
 from depthlaw.sims.records.record import find, read
 from depthlaw.system.places import RECORDS as FOLDER
 
@@ -80,14 +79,3 @@ def test_other_seeds_agree_with_the_record(name: str, config: dict[str, Any]) ->
         middle, half = (low + high) / 2, (high - low) / 2
         assert abs(middle) < 1.5 * half, quantity
         assert half < 1.5, quantity
-
-
-def test_figure_5_does_not_hang_on_its_seeds() -> None:
-    """Neither half of the seeds says otherwise of a scheme than all do. Each depth's update is above the one before."""
-    for scheme, grows in (("post-ln", True), ("post-ln-init", False), ("deepnet", False)):
-        updates = {n: encoder_decoders(scheme, n)[0] for n in DEPTHS}
-        assert exponent(updates[6], updates[100], 100 / 6).is_below(1 / 8) is not grows
-        for half in (slice(None, None, 2), slice(1, None, 2)):
-            assert exponent(updates[6][half], updates[100][half], 100 / 6).is_below(1 / 8) in (not grows, None)
-    logs = [interval([math.log(x) for x in encoder_decoders("post-ln", n)[0]]) for n in DEPTHS]
-    assert all(low.low < high.low for low, high in pairwise(logs))

@@ -140,13 +140,6 @@ def test_the_overview_says_what_is_not_as_expected(some: dict[str, Any]) -> None
 
 
 @pytest.mark.usefixtures("light")
-def test_the_overview_leads_to_the_commands_for_a_model_of_one_s_own(some: dict[str, Any]) -> None:
-    text = made(some, ["index.html"])["index.html"]
-    for command in ("advise --model mymodel:build", "audit mymodel:build"):
-        assert f"depthlaw {command}" in text
-
-
-@pytest.mark.usefixtures("light")
 def test_hostile_text_is_text(some: dict[str, Any]) -> None:
     """Every string of a document, replaced where its form allows it: nothing of it becomes a tag or a template."""
     shown = made(_poisoned(some))
@@ -169,13 +162,6 @@ def _poisoned(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [_poisoned(one, key) for one in value]
     return HOSTILE if isinstance(value, str) else value
-
-
-def test_ids_in_text_become_links() -> None:
-    found = {"S3-10": parse(document_of([unchecked("S3-10")])).claims[0]}
-    linked = views.linked(Markup('S3-10, S3-99, <a title="S3-10">S3-10</a> &lt;S3-10'), found)
-    there = '<a href="source-slides.html#S3-10">S3-10</a>'
-    assert linked == f'{there}, S3-99, <a title="S3-10">S3-10</a> &lt;{there}'
 
 
 def test_a_cell_of_the_cross_table_is_of_its_scheme_and_optimizer() -> None:

@@ -49,7 +49,7 @@ def wrong(page: Page, noise: Noise, built: Path, name: str) -> list[str]:
     return heard + wide + violations(page)
 
 
-@pytest.mark.parametrize("name", often(KINDS, 4))
+@pytest.mark.parametrize("name", often(KINDS, 5))
 def test_each_kind_of_page(built: Path, opened: Opened, name: str) -> None:
     """At a desk in the light, and on a phone in the dark."""
     page = opened()
@@ -67,9 +67,9 @@ def test_the_focus_is_marked_and_seen_on_its_way(built: Path, opened: Opened, na
     found = tabbed(page, 1)
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
-    found += tabbed(page, 45)
+    found += tabbed(page, 25)
     assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
-    assert out_of_sight([*found, *tabbed(page, 25, "Shift+Tab")]) == []
+    assert out_of_sight([*found, *tabbed(page, 15, "Shift+Tab")]) == []
 
 
 EDGE = """([selector, end]) => {
@@ -81,9 +81,10 @@ EDGE = """([selector, end]) => {
 }"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize(("name", "selector"), [("tables", ".scroll"), ("graph", ".graph-box")])
-def test_what_scrolls_shows_it_at_its_edge(built: Path, opened: Opened, theme: str, name: str, selector: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "selector", "theme"), [("tables", ".scroll", "light"), ("graph", ".graph-box", "dark")]
+)
+def test_what_scrolls_shows_it_at_its_edge(built: Path, opened: Opened, name: str, selector: str, theme: str) -> None:
     """On a phone: a shadow where there is more, and none at the end."""
 
     def edge(end: bool) -> float:
@@ -205,7 +206,7 @@ def test_folds_open_by_link_by_keyboard_and_all_at_once(built: Path, opened: Ope
     assert folds.count() == 0
 
 
-@pytest.mark.parametrize("has_clipboard", [True, False])
+@pytest.mark.parametrize("has_clipboard", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_command_is_copied(built: Path, opened: Opened, has_clipboard: bool) -> None:
     page = opened(own=f"copies{has_clipboard}", permissions=["clipboard-read", "clipboard-write"])
     if not has_clipboard:

@@ -50,8 +50,24 @@ def tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "opening", lambda _: "")
 
 
+KEPT = training.PAGE.read_text(encoding="utf-8")
+LARGE_MODELS = KEPT[KEPT.index("## Large models, on paper") :].partition("## What is open, and what would decide it")[0]
+
+
+@pytest.fixture
+def without_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That section plans the memory of models of a thousand layers, which is most of the page's work."""
+    monkeypatch.setattr(training, "large_models", lambda: LARGE_MODELS)
+
+
+@pytest.mark.slow
+def test_the_section_on_large_models_is_in_step() -> None:
+    assert training.large_models() == LARGE_MODELS
+
+
+@pytest.mark.usefixtures("without_large_models")
 def test_page_and_figures_are_in_step() -> None:
-    assert training.PAGE.read_text(encoding="utf-8") == training.page(records())
+    assert training.page(records()) == KEPT
     assert GAINS.read_text(encoding="utf-8") == training.gains_text(records())
     drawn = {name: svg(one) for name, one in drawings(records()).items() if not one.is_empty}
     kept = {path.stem: path.read_text(encoding="utf-8") for path in FIGURES.glob("training-*.svg")}
@@ -100,6 +116,7 @@ def test_whether_the_update_predicts_the_rate() -> None:
 # ---------------------------------------------------------------- what is missing
 
 
+@pytest.mark.usefixtures("without_large_models")
 def test_no_record_makes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = {name: made_runs.nothing_of(one.experiment.name, one.scale) for name, one in made_runs.records().items()}
     text = training.page(nothing)

@@ -12,10 +12,9 @@ from scipy import stats as scipy_stats
 from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.compared import Compared, limit, width_fit
 from depthlaw.paper_checks.experiments.kernel_kept import Number
-from depthlaw.paper_checks.experiments.kernel_laws import LENGTHS, Law
 from depthlaw.paper_checks.pages import transformers
 from depthlaw.paper_checks.pages.drawing import svg
-from depthlaw.paper_checks.pages.transformers import LAYERS, NARROW, VECTORS, WIDE, laws, study
+from depthlaw.paper_checks.pages.transformers import LAYERS, NARROW, WIDE, study
 from depthlaw.sims.records import record
 from depthlaw.sims.stats import holds
 from depthlaw.system.places import FIGURES, RECORDS
@@ -62,16 +61,6 @@ def test_ratios_are_of_the_record(name: str, optimizer: str, layers: int, role: 
     assert [shown.low, shown.high] == pytest.approx([values.mean() - half, values.mean() + half], rel=1e-9)
 
 
-def test_a_prediction_is_that_of_the_kernel_rung() -> None:
-    network = Network(scheme=scheme("su-lamb"), arch="encoder", num_sublayers=2, d_model=WIDE, num_heads=8)
-    prediction = network.prediction("sgd")
-    assert prediction is not None
-    kept = study().cells["su-lamb", "sgd", 1, WIDE].predicted
-    assert {role: number.value for role, number in kept.items()} == pytest.approx(
-        {"update": prediction.update, **prediction.roles}, rel=1e-5
-    )
-
-
 # ---------------------------------------------------------------- intervals, limits and terms on numbers that are known
 
 
@@ -95,25 +84,3 @@ def test_limits_and_terms() -> None:
     assert not holds(cells[-2].estimates["update"])
     with pytest.raises(ValueError, match="two depths"):
         width_fit(cells[:2])
-
-
-def test_norm_gains_overtake_where_the_page_says() -> None:
-    one = laws()["deepnorm", "sgd"]
-    [line] = [line for line in transformers.overtaking(laws()).splitlines() if line.startswith("| deepnorm | sgd | ")]
-    depth = int(line.split(" | ")[2 + VECTORS.index("norm_gain")])
-    assert (
-        transformers.share(one, "sgd", "norm_gain", 512, depth)
-        >= 1
-        > transformers.share(one, "sgd", "norm_gain", 512, depth - 1)
-    )
-    together = transformers.overtakes_together(one, "sgd", 512)
-    assert together is not None
-    assert together == pytest.approx(int(line.split(" | ")[-2]), abs=1)
-    assert together < depth, "three are more than one"
-    flat, linear = {n: 2.0 for n in LENGTHS}, {n: 1e-3 * n for n in LENGTHS}
-    roles = {"bias": linear, "norm_gain": flat, "norm_bias": {n: 0.0 for n in LENGTHS}}
-    other = Law(updates=flat, roles=roles, errors={})
-    assert transformers.overtakes(other, "sgd", "bias", 2) == pytest.approx(4000)
-    assert [transformers.overtakes(other, "sgd", role, 2) for role in ("norm_gain", "norm_bias", "branch_weight")] == [
-        None
-    ] * 3

@@ -30,7 +30,6 @@ from depthlaw.theory.optimizers import MIXED, OPTIMIZERS
 from depthlaw.theory.rules.selection import SELECTIONS
 from depthlaw.theory.schemes import SCHEMES
 from depthlaw.theory.stack import ARCHITECTURES, PLACEMENTS, NormKind
-from depthlaw.theory.tables import SMALL_TABLES
 from depthlaw.watching.compare import BY
 from tests.command import told
 
@@ -43,21 +42,14 @@ def completed(line: str) -> list[str]:
 
 
 EXPECTED: dict[str, Iterable[str]] = {
-    "ver": ["verify"],
-    "schemes su-": [name for name in SCHEMES if name.startswith("su-")],
     "predict --scheme ": SCHEMES,
-    "predict --attention --arch e": ["encoder", "encoder-decoder"],
     "predict --activation ": options.names(options.ANY_ACTIVATION),
-    "predict --scheme nonesuch": [],
     "predict --plot ": [],  # bash then offers files
-    "measure --dtype ": sims_measure.DTYPES,
     "rule --select l": ["lambda-one"],
-    "tables --only ": [*SMALL_TABLES, "cross"],
     "verify DN-01 DN-0": [id_ for id_ in claims() if id_.startswith("DN-0")],
     "verify --source ": sources(),
     "train --scheme post-ln,post": ["post-ln,post-ln-init"],
     "train --optimizer adam,l": ["adam,lion", "adam,lars", "adam,lamb"],
-    "experiment warmup --scale ": SCALES,
 }
 
 
@@ -113,23 +105,11 @@ def test_names_are_those_of_theory_and_sims() -> None:
     assert options.one_source("") == list(sources())
 
 
-def test_what_cannot_be_read_offers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_TABLES", "_CLAIMS", "_SOURCES"):
-        monkeypatch.setattr(options, name, tmp_path / "absent")
-    assert options.schemes() == options.one_table("") == options.one_source("") == options.one_claim("") == []
-    (tmp_path / "broken").write_text("{", encoding="utf-8")
-    monkeypatch.setattr(options, "_TABLES", tmp_path / "broken")
-    assert options.schemes() == []
-
-
 # ---------------------------------------------------------------- examples
 
 GROUP = get_command(app.app)
 assert isinstance(GROUP, TyperGroup)
 COMMANDS = GROUP.commands
-SLOW = ("advise", "audit", "bench", "tables", "train", "report", "verify", "measure", "rule", "watch")
-"""Tables are derived anew while theory is being changed; what the others do has tests of its own, the README runs
-``verify`` of the same claims, and ``watch`` wants files of a run."""
 
 
 def pasted(*name: str) -> list[str]:
@@ -158,13 +138,3 @@ def test_what_is_pasted_from_a_help_is_its_examples_which_can_be_read(
         command, *arguments = shlex.split(example)
         COMMANDS[command].make_context(command, arguments)
         assert command == name and set(re.findall(r"\b[A-Z]\w-\d+", example)) <= set(claims())
-
-
-def test_what_is_pasted_from_the_first_help_is_what_to_begin_with() -> None:
-    first = [app.EXAMPLES[name][0] for name in ("advise", "rule", "predict", "measure")]
-    assert pasted() == [f"depthlaw {one}" for one in (*first, "explain S1-34", "--install-completion")]
-
-
-@pytest.mark.parametrize("name", [name for name in app.EXAMPLES if name not in SLOW])
-def test_the_first_example_runs(name: str) -> None:
-    assert told(*shlex.split(app.EXAMPLES[name][0])).strip()

@@ -18,7 +18,6 @@ import pytest
 
 from depthlaw.network import trials
 from depthlaw.paper_checks.pages import loss_plots
-from depthlaw.sims import ensemble
 from depthlaw.sims.stats import estimate
 from depthlaw.sims.training import sweep
 from depthlaw.sims.training.outcomes import share
@@ -249,17 +248,6 @@ def test_the_document_has_what_became_of_each_run(trained: Command) -> None:
     assert any(row["diverged"] for row in found["rows"]), "a learning rate of 4 is too large"
 
 
-def test_an_encoder_decoder_has_layers_on_either_side(command: Command, counted: Counted) -> None:
-    for name, power in (("source", 2), ("target", 3)):
-        (command.folder / name).write_text("\n".join(str(number**power) for number in range(100)), encoding="utf-8")
-    pairs = f"{command.folder / 'source'} {command.folder / 'target'}"
-    options = f"--scheme post-ln-init --shape nmt --layers 1,2 --decoder-layers 2,1 --learning-rate 1e-3 {SMALL}"
-    found = command.answer(f"{options} --parallel {pairs}", has_text=False)
-    sides = [(row["num_layers"], row["num_decoder_layers"], row["num_sublayers"]) for row in found["rows"]]
-    assert sides == [(1, 2, 8), (2, 1, 7)]
-    assert "1-2" in command.people(f"{options} --parallel {pairs}", has_text=False)
-
-
 def test_people_read_what_became_of_the_runs(trained: Command) -> None:
     text, found = trained.people(REAL), trained.answer(REAL)
     assert max(map(len, text.splitlines()[:-1])) <= 80, "but for the store's path, which is copied whole"
@@ -288,15 +276,6 @@ def test_a_plot_is_written_and_one_of_too_many_panels_refused_before_any_run(
 
 
 # ---------------------------------------------------------------- what is there already
-
-
-def test_memory_is_asked_for_what_is_run(command: Command, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was trained elsewhere is shown here too."""
-    command.answer(ONE)
-    monkeypatch.setattr(ensemble, "available_bytes", lambda device: 1000)
-    command.answer(ONE)
-    command.refusal(f"{ONE} --seed 1", "--text", command.text)
-    assert len(counted.named) == 1
 
 
 def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,6 @@ def test_two_runs_are_a_verdict_in_a_screen(two: Path) -> None:
     assert all(f">{text}<" in drawn for text in ("all of the step", "fc2", "q", "12 layers", "48 layers"))
 
 
-def test_one_run_is_what_its_steps_moved(two: Path) -> None:
-    shown = " ".join(told("watch", "run48.jsonl", "--plot", "one.png", COLUMNS="100").split())
-    assert "Step 80 moved the logits by 1 (root mean square): fc2 50 %, q 50 %." in shown
-    assert "Times as far as at step 0: whole 0.5, fc2 0.33, q 1." in shown
-    assert Path("one.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_the_document_has_the_runs_and_their_pairs(tmp_path: Path) -> None:
     """Of real runs, whose looks are the lines of their files."""
     paths = [trained(tmp_path / f"run{n}.jsonl", n) for n in (1, 2)]
@@ -88,14 +81,6 @@ def test_what_is_no_pair_of_runs_is_refused_in_one_line(change: Any, line: str, 
     change(Path("run48.jsonl"))
     for more in ((), ("--follow",)):
         assert line in refusal("watch", "run12.jsonl", "run48.jsonl", *more)
-
-
-def test_other_refusals(two: Path) -> None:
-    assert "--follow and --json do not go together" in refusal("watch", "run12.jsonl", "--follow", "--json")
-    assert "--by is one of steps, tokens, not 'epochs'" in refusal("watch", "run12.jsonl", "--by", "epochs")
-    path = Path("none.jsonl")
-    made(path, {"fc2": {}})
-    assert "none.jsonl has no look yet" in refusal("watch", "none.jsonl")
 
 
 def test_a_run_is_followed_until_nobody_writes_it(two: Path) -> None:

@@ -55,16 +55,6 @@ def test_other_code_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kept({}, make) == 2
 
 
-def test_the_stamp_of_the_code_is_of_each_file_of_theory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "theory").mkdir()
-    source = tmp_path / "theory" / "walk.py"
-    source.write_text("x = 1\n")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    before = module._code.__wrapped__()
-    os.utime(source, (1, 1))
-    assert module._code.__wrapped__() != before
-
-
 @pytest.mark.parametrize("content", ["", "{", "\udcff"], ids=["empty", "half", "no text"])
 def test_a_broken_file_is_computed_anew(folder: Path, content: str) -> None:
     _, make = counting()
@@ -74,14 +64,6 @@ def test_a_broken_file_is_computed_anew(folder: Path, content: str) -> None:
         path.write_bytes(content.encode(errors="surrogateescape"))
         assert kept({}, make) == 2
         assert json.loads(path.read_text()) == 2
-
-
-def test_a_folder_that_cannot_be_made_is_no_error(folder: Path) -> None:
-    folder.write_text("a file stands where the folder would")
-    _, make = counting()
-    with keeping():
-        assert [kept({}, make), kept({}, make)] == [1, 2]
-    assert clear() == (0, 0)
 
 
 def test_the_oldest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
