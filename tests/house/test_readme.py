@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from depthlaw.paper_checks.claims.claim import Claim, Verdict
+from depthlaw.paper_checks.experiments.best_rates import SCHEMES as BEST_SCHEMES
 from depthlaw.paper_checks.pages.training import after_start, runs, transfer
 from depthlaw.paper_checks.papers.registry import claims
+from depthlaw.paper_checks.routes.training.best_rates import BestRates, is_flat, judged
 from depthlaw.theory.optimizers import OPTIMIZERS
 from depthlaw.theory.schemes import SCHEMES
 from tests import once
-from tests.command import depthlaw, told
+from tests.command import depthlaw, document, told
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -134,6 +136,16 @@ def test_readme_s_setup_of_a_shell_works(tmp_path: Path) -> None:
     assert result.stdout.split() == [f"S1-3{i}" for i in range(10)]
 
 
+def test_readme_s_tokens_change_little() -> None:
+    question = "predict --scheme pre-ln --optimizer adam --attention --layers 8 --tokens"
+    said = re.search(
+        r"Pre-LN of 8 layers under Adam has ([\d.]+) with `--tokens 4` and ([\d.]+) with 16", " ".join(README.split())
+    )
+    assert said is not None
+    for tokens, printed in zip(("4", "16"), said.groups(), strict=True):
+        assert f"{document(*question.split(), tokens)['rows'][0]['update']:.1f}" == printed
+
+
 # --- what it names: files, numbers
 
 
@@ -168,6 +180,20 @@ def test_readme_says_how_many_there_are() -> None:
 def test_readme_says_what_one_gains() -> None:
     """Its table and the sentences around it are the record's."""
     assert transfer.in_short(runs.records()["transfer"]) in re.sub(r"(?<!\n)\n(?![\n|])", " ", README)
+
+
+def test_readme_says_of_which_blocks_depth_cost_loss() -> None:
+    """At both widths, and how the best rate went."""
+    records = runs.records()
+    for one, scale in ((records["best-rates"].book, "small"), (records[runs.BEST_WIDE].book, "wide")):
+        founds = {scheme: BestRates.of(scheme, one, scale) for scheme in BEST_SCHEMES}
+        rose = {name for name, found in founds.items() if (change := found.loss_change) and (change.low or 0) > 0}
+        assert rose == {name for name in BEST_SCHEMES if not is_flat(name)} | {"su-pre-adam"}
+        answers = {name: judged(name, found.measured) for name, found in founds.items()}
+        known = [name for name, found in founds.items() if found.measured is not None]
+        assert all(answers[name] is False for name in known if not is_flat(name))
+        stays = [name for name in known if is_flat(name) and answers[name]]
+        assert stays == (["depth-mup"] if scale == "wide" else ["depth-mup", "completep"])
 
 
 def test_readme_says_for_how_long_the_first_step_is_like_the_later_ones() -> None:
