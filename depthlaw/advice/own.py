@@ -41,7 +41,7 @@ class OwnNetwork(Network):
 
         built = depth.built
         numbers, given = _smooth(as_config(built), audit, depth), of_few_tokens(task_of(built))
-        has_two = len(built.sides) > 1
+        has_two = built.has_decoder
         return cls(
             scheme=Scheme(name=type(built.module).__name__, source="", stack=Stack(placement=NO_NORM)),
             arch="encoder-decoder" if has_two else "decoder" if numbers.is_causal else "encoder",

@@ -130,12 +130,12 @@ def unnormed_ends(models: Models) -> Faults:
     *_, last = built.sides
     for side, sublayers in built.sides.items():
         end = sublayers[-1].norms
-        if built.final.get(side) or "pre" not in end or end & {"post", "branch"} or side in models.serial:
+        if built.final.get(side, True) or "pre" not in end or end & {"post", "branch"} or side in models.serial:
             continue
         if side == last and not has_head:
             yield Remark("no norm stands behind the last sublayer of a pre-norm stack: what reads it must have one")
             continue
-        reader = "the head" if side == last else "the decoder"
+        reader = "the head" if side == last else "the decoder" if built.has_decoder else "what attends to it"
         yield Fault(
             kind="norms",
             says=f"No norm stands behind the last sublayer, before {reader}.",

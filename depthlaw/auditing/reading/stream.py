@@ -66,7 +66,9 @@ class Streams:
         self.unread: list[str] = []
         self.long_skips: list[str] = []
 
-    def stretches(self, side: str, starts: list[Node], ends: list[Node], nodes: Collection[Node]) -> list[Stretch]:
+    def stretches(
+        self, side: str, starts: Collection[Node], ends: Collection[Node], nodes: Collection[Node]
+    ) -> list[Stretch]:
         """The stretches of a side's stream, read without the skips that go round several sublayers."""
         tried: set[Node] = set()
         while True:
