@@ -100,6 +100,9 @@ class Claimed:
             )
             if two and not others:
                 raise ValueError(f"{self.name} is an encoder-decoder, and the module has one stream")
+            there, wanted = len(built.sides) if built.is_side_by_side else 1, self.of.num_streams
+            if there != wanted:
+                raise ValueError(f"{self.name} has {_streams(wanted)}, and the module has {_streams(there)}")
             asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
             asked = replace(asked, encoder=_as_built(asked.encoder, built, first)) if sums != 2 else asked
         else:
@@ -210,6 +213,10 @@ class Claimed:
         each = 3 if is_of_two and side == "decoder" else _sums_of_layer(built, side)
         law = law.subs(L, each * (M if is_of_two and side == "decoder" else N))
         return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
+
+
+def _streams(number: int) -> str:
+    return "one stream" if number == 1 else f"{number} streams that share their attentions"
 
 
 class Multipliers(NamedTuple):

@@ -35,6 +35,8 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
     ValueError, in one line, for what the kernel rung does not know. It predicts the roles of norms' gains and biases
     and of linear biases whether the config trains them or not; at init they are 1 and 0 either way.
     """
+    if config.is_side_by_side:
+        raise ValueError("its streams share their attentions, and what is derived has one stream in each attention")
     size = config.size_of_head
     return Transformer(
         encoder=tuple(_sublayer(config, sublayer) for sublayer in config.encoder),

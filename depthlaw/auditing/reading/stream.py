@@ -275,9 +275,10 @@ class Streams:
         return 1.0 if is_function else math.prod(map(self._multiple, stretches[: places[0]]))
 
     def _multiple(self, stretch: Stretch) -> float:
-        """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by."""
+        """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by; 1
+        where a condition does."""
         terms = self.terms(stretch.end, stretch.start, self.flow.active)
-        return 1.0 if any(term.edge is not None for term in terms) else sum(term.factor for term in terms)
+        return 1.0 if any(term.edge is not None or term.is_gated for term in terms) else sum(term.factor for term in terms)
 
 
 def _one_number(factors: Tensor | None) -> float | None:
