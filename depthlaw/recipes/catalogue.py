@@ -296,7 +296,8 @@ _ALL = (
         leaves_out="its learning rates: each matrix and the embedding have 256/d of that of the norms, and here all "
         "have one",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py 773, 818-825, 869-878, 1040, 1214, which starts "
-        "matrices at one number whatever the width, 0.02 by default; arXiv 2404.06395, Table 7; "
+        "matrices at one number whatever the width, 0.02 by default; arXiv 2404.06395, Table 7, as "
+        "scottsuk0306/lingua, apps/mup/README.md has it; "
         "365-443 of minicpm3/modeling_minicpm3.py in transformers, which starts matrices at 0.1 whatever the width",
         **_GATED,
         hidden=Rational(5, 2) * d,
