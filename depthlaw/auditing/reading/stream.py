@@ -278,7 +278,8 @@ class Streams:
         """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by; 1
         where a condition does."""
         terms = self.terms(stretch.end, stretch.start, self.flow.active)
-        return 1.0 if any(term.edge is not None or term.is_gated for term in terms) else sum(term.factor for term in terms)
+        is_number = not any(term.edge is not None or term.is_gated for term in terms)
+        return sum(term.factor for term in terms) if is_number else 1.0
 
 
 def _one_number(factors: Tensor | None) -> float | None:

@@ -807,7 +807,7 @@ class SecondKeys(nn.Module):
 
 def test_keys_of_a_second_sequence_are_no_second_stream() -> None:
     built = read(SecondKeys(), (torch.randn(2, 6, D), torch.randn(2, 3, D)))
-    assert len(built.sublayers) == 5 and not built.unread
+    assert len(built.sublayers) == 5 and not built.unread and [*built.sides] == ["decoder"]
 
 
 @pytest.mark.parametrize(
