@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from depthlaw.advice.own import OwnNetwork
 from depthlaw.auditing.audit import audit
+from depthlaw.auditing.updates import as_config
 from depthlaw.network.network import Network
 from depthlaw.recipes.catalogue import recipe
+from depthlaw.sims.model import Transformer
 from tests.depthlaw.auditing.gallery_field import zero_gates
 from tests.depthlaw.auditing.gallery_streams import SHAPE, MMDiT, live, sd3
 from tests.depthlaw.auditing.transformer import Matrix, start, xavier
@@ -64,6 +67,14 @@ def test_a_recipe_of_two_streams_is_none_of_a_module_of_one_and_the_other_way_ro
         ValueError, match="dit has one stream, and the module has 2 streams that share their attentions"
     ):
         audit(sd3.build, (2,), recipe="dit", inputs=sd3.inputs, measures=False)
+
+
+def test_there_is_no_advice_for_two_streams() -> None:
+    audited = audit(live.build, (2,), inputs=live.inputs, measures=False, has_nearest=False)
+    with pytest.raises(ValueError, match="there is no advice for MMDiT: its streams share their attentions"):
+        OwnNetwork.of(audited, audited.depths[0])
+    with pytest.raises(ValueError, match="streams side by side, which share their attentions, are audited"):
+        Transformer(as_config(audited.depths[0].built), 0)
 
 
 def test_both_streams_are_measured_and_no_prediction_is_made_of_them() -> None:
