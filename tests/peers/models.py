@@ -36,8 +36,9 @@ class Model:
 
     def faults(self) -> list[str]:
         try:
-            claim = {"scheme": self.scheme, "recipe": self.recipe}
-            answer = audit(self.build, self.layers, **claim, inputs=self.inputs, measures=False)
+            answer = audit(
+                self.build, self.layers, scheme=self.scheme, recipe=self.recipe, inputs=self.inputs, measures=False
+            )
         except ValueError as error:
             return [f"refused: {error}"]
         return sorted(
