@@ -133,12 +133,13 @@ class ModelConfig:
     each side; None leaves that to the placement. has_second_stream: whether ResiDual's y = x_0 + the sum of all
     branches runs beside the stream x that they read; a side then ends in x + norm(y). embedding_std: the standard
     deviation of an input's entries before they are multiplied by embedding_multiplier. decoder_embedding_std: of the
-    decoder's, where it is another. head_gain: the standard
-    deviation of the head's entries in units of sqrt(1/D). num_outputs: the number of rows of the head, 0 for a model
-    without one. vocab_size: 0 for a model that is given vectors, not tokens. has_short_draws: whether normals have 24
-    bits, which are drawn four times as fast. visits: how often a side's sublayers are gone through, with the same
-    weights each time. recomputes: whether the backward pass keeps only what runs between
-    sublayers, and computes the rest again.
+    decoder's, where it is another. head_gain: the standard deviation of the head's entries in units of sqrt(1/D).
+    num_outputs: the number of rows of the head, 0 for a model without one. vocab_size: 0 for a model that is given
+    vectors, not tokens. has_short_draws: whether normals have 24 bits, which are drawn four times as fast. visits: how
+    often a side's sublayers are gone through, with the same weights each time. is_side_by_side: whether encoder and
+    decoder are two streams that share their attentions: the queries, keys and values of both, each by matrices of its
+    own, are those of one sequence. recomputes: whether the backward pass keeps only what runs between sublayers, and
+    computes the rest again.
     """
 
     encoder: tuple[SublayerConfig, ...]
@@ -174,6 +175,7 @@ class ModelConfig:
     has_short_draws: bool = False
     recomputes: bool = False
     visits: int = 1
+    is_side_by_side: bool = False
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:

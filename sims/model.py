@@ -226,6 +226,8 @@ class Transformer(nn.Module):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
+        if config.is_side_by_side:
+            raise ValueError("streams side by side, which share their attentions, are audited and not built here")
         self.config = config
         self.roles: dict[str, str] = {}
         self.num_dims: dict[str, int] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from depthlaw.network.kernel import SHARED
 from depthlaw.network.network import Network, NoTheoryError, sublayers_of
 from depthlaw.sims.config import MATRICES, ModelConfig, Task
 from depthlaw.theory.schemes import Scheme
@@ -36,12 +37,14 @@ class OwnNetwork(Network):
 
     @classmethod
     def of(cls, audit: Audit, depth: Depth) -> OwnNetwork:
-        """ValueError, in one line, for a block that is neither attention nor FFN."""
+        """ValueError, in one line, for a block that is neither attention nor FFN, and for streams side by side."""
         from depthlaw.auditing.updates import as_config, of_few_tokens, task_of
 
         built = depth.built
+        if built.is_side_by_side:
+            raise ValueError(f"there is no advice for {type(built.module).__name__}: {SHARED}")
         numbers, given = _smooth(as_config(built), audit, depth), of_few_tokens(task_of(built))
-        has_two = len(built.sides) > 1
+        has_two = built.has_decoder
         return cls(
             scheme=Scheme(name=type(built.module).__name__, source="", stack=Stack(placement=NO_NORM)),
             arch="encoder-decoder" if has_two else "decoder" if numbers.is_causal else "encoder",

@@ -80,7 +80,7 @@ class Answer:
     def roles(self) -> list[str]:
         """Of branch matrices by the order of the block, then the others."""
         there = {role for depth in self.depths for update in depth.updates for role in update}
-        sides = [f"{side}/{role}" for side in ("encoder", "decoder") for role in ("update", *BRANCH_ROLES)]
+        sides = [f"{side}/{role}" for side in self.depths[-1].built.sides for role in ("update", *BRANCH_ROLES)]
         order = ["update", *sides, *BRANCH_ROLES]
         return [role for role in order if role in there] + sorted(there - set(order))
 

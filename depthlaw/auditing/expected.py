@@ -68,7 +68,7 @@ class Claimed:
 
     def is_of_as_many_sums(self, built: Built) -> bool:
         """Whether the module has the two residual sums a layer, three in a decoder beside an encoder, of a recipe."""
-        return len(built.sides) > 1 or _sums_of_layer(built, next(iter(built.sides))) == 2
+        return built.has_decoder or _sums_of_layer(built, next(iter(built.sides))) == 2
 
     def start_stds(self, asked: ModelConfig, *, has_positions: bool) -> dict[str, float]:
         """Standard deviations of the embedding and of learned positions, of whose sum a recipe, or a scheme that scales
@@ -87,6 +87,7 @@ class Claimed:
         none of that kind."""
         shape = as_config(built)
         first, *others = counts.values()
+        others = others if built.has_decoder else []
         two = others or (self.of.arch == "encoder-decoder" if isinstance(self.of, Recipe) else False)
         layers: int | tuple[int, int] = (first, others[0]) if others else first
         if isinstance(self.of, Recipe):
@@ -99,6 +100,9 @@ class Claimed:
             )
             if two and not others:
                 raise ValueError(f"{self.name} is an encoder-decoder, and the module has one stream")
+            there, wanted = len(built.sides) if built.is_side_by_side else 1, self.of.num_streams
+            if there != wanted:
+                raise ValueError(f"{self.name} has {_streams(wanted)}, and the module has {_streams(there)}")
             asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
             asked = replace(asked, encoder=_as_built(asked.encoder, built, first)) if sums != 2 else asked
         else:
@@ -128,14 +132,15 @@ class Claimed:
             sub.kind == "parallel" for sub in asked.encoder
         ):
             asked = replace(asked, encoder=side_by_side(asked.encoder))
-        return asked
+        return replace(asked, decoder=asked.encoder, is_side_by_side=True) if built.is_side_by_side else asked
 
     def multipliers(self, built: Built, counts: Mapping[str, int]) -> Multipliers | None:
         """What the scheme multiplies the learning rate and Adam's epsilon of all that is trained in the branches by;
         None where it says nothing of either."""
         if (laws := self._groups) is None:
             return None
-        number = {L: sum(counts[side] * _sums_of_layer(built, side) for side in counts)}
+        sides = counts if built.has_decoder else [*counts][:1]
+        number = {L: sum(counts[side] * _sums_of_layer(built, side) for side in sides)}
         return Multipliers(*(float(evaluate_exactly(law, number, 17)) for law in laws))
 
     def law_of_groups(self, key: str, built: Built) -> str | None:
@@ -160,7 +165,7 @@ class Claimed:
         ``num_decoder_layers``.
         """
         names = {N: "num_layers", M: "num_layers"}
-        if len(built.sides) > 1:
+        if built.has_decoder:
             names = {N: "num_encoder_layers", M: "num_decoder_layers"}
         if isinstance(self.of, Recipe):
             shape = as_config(built)
@@ -192,7 +197,7 @@ class Claimed:
     def _of_scheme(self, weight: str, built: Built, side: str, role: str) -> Expr | None:
         """In N and, of a decoder beside an encoder, in M."""
         assert isinstance(self.of, Scheme)
-        is_of_two = len(built.sides) > 1
+        is_of_two = built.has_decoder
         which = [place for roles in SCALED_ROLES.values() for place, of in enumerate(roles) if of == role]
         if is_of_two and self.name in COUPLED:
             norm, select = COUPLED[self.name]
@@ -210,6 +215,10 @@ class Claimed:
         return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
 
 
+def _streams(number: int) -> str:
+    return "one stream" if number == 1 else f"{number} streams that share their attentions"
+
+
 class Multipliers(NamedTuple):
     learning_rate: float
     eps: float
@@ -218,15 +227,15 @@ class Multipliers(NamedTuple):
 def _sums_of_layer(built: Built, side: str) -> Rational:
     """Residual sums of a layer, which laws of depth count: of a single stack as many as it has. An attention and an FFN
     side by side, which add up, are two. Where a residual connection is forgotten, they are those of the usual layer."""
-    sublayers = built.sides[side]
+    sublayers = built.sides[side] if built.has_decoder else max(built.sides.values(), key=len)
     number = sum(1 + (sub.kind == "parallel") for sub in sublayers)
-    return S(2) if len(built.sides) > 1 or built.serial else Rational(number, built.num_layers(side))
+    return S(2) if built.has_decoder or built.serial else Rational(number, built.num_layers(side))
 
 
 def _as_built(wanted: tuple[SublayerConfig, ...], built: Built, num_layers: int) -> tuple[SublayerConfig, ...]:
     """What is asked of sublayers in another order than attention and FFN in turn: what is asked of the one of its kind
     that is nearest to as large a share of the depth."""
-    (sublayers,) = built.sides.values()
+    sublayers = max(built.sides.values(), key=len)
     each = len(sublayers) // built.num_layers(sublayers[0].side)
     kinds = [sub.kind for sub in sublayers[:each]] * num_layers
     places = {kind: [at for at, own in enumerate(wanted) if own.kind == kind] for kind in set(kinds)}

@@ -67,7 +67,7 @@ class Models:
 
     def called(self, side: str) -> str:
         """What Python of a fix calls the number of layers of a side."""
-        return f"num_{side}_layers" if len(self.last.built.sides) > 1 else "num_layers"
+        return f"num_{side}_layers" if self.last.built.has_decoder else "num_layers"
 
     @cached_property
     def points(self) -> dict[Key, list[Point]]:
@@ -75,12 +75,10 @@ class Models:
         found: dict[Key, list[Point]] = {}
         for depth, own in self._asked_of():
             for sub, asked in own:
-                for role, weights in sub.roles.items():
-                    key = sub.side, role
-                    if (wanted := asked(role)) is not None:
-                        found.setdefault(key, []).extend(
-                            _point(weight, depth.counts[sub.side], sub.layer, wanted) for weight in weights
-                        )
+                for weight in sub.weights:
+                    if (wanted := asked(weight.role)) is not None:
+                        point = _point(weight, depth.counts[weight.side], sub.layer, wanted)
+                        found.setdefault((weight.side, weight.role), []).append(point)
         return {key: of_one_shape(points) for key, points in found.items()}
 
     def _asked_of(self) -> Iterator[tuple[Depth, Iterable[tuple[Sublayer, Callable[[str], float | None]]]]]:
@@ -269,7 +267,7 @@ class Beside(Models):
         """Where else than on this side the scheme has a law, in words, with its sublayers there at each depth."""
         counts = [depth.counts[side] for depth in self.depths]
         names = list(self.last.built.sides)
-        if len(names) > 1:
+        if self.last.built.has_decoder:
             other = names[side == names[0]]
             yield f"the {other}, and this is the {side}", [getattr(asked, other) for asked in self.asked]
             places, there = ["an encoder alone"], [self.claimed.sides(number) for number in counts]

@@ -321,7 +321,7 @@ def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
     """
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for remark in remarks:
-        found = re.fullmatch(r"(encoder|decoder), (sublayer \d+|\S+): (.*)", remark, flags=re.DOTALL)
+        found = re.fullmatch(r"(\w+), (sublayer \d+|\S+): (.*)", remark, flags=re.DOTALL)
         side, name, text = found.groups() if found else ("", "", remark)
         if not has_sides:
             text = text.removeprefix("encoder: ")
@@ -418,5 +418,5 @@ def _advise(audit: Answer, own: str) -> str | None:
             return None
     else:
         is_causal = last.sublayers[0].is_causal
-        arch = f" --arch {'encoder-decoder' if len(last.sides) > 1 else 'decoder' if is_causal else 'encoder'}"
+        arch = f" --arch {'encoder-decoder' if last.has_decoder else 'decoder' if is_causal else 'encoder'}"
     return f"depthlaw advise --{kind} {meant.name} {depths} --width {last.d_model}{arch}"

@@ -144,11 +144,12 @@ def as_config(built: Built) -> ModelConfig:
         has_affine="norm_gain" in built.others.values(),
         has_bias="bias" in built.others.values(),
         is_causal=bool(first is not None and first.is_causal),
-        has_final=built.final[start.side],
+        has_final=next(iter(built.final.values())),
         norm_eps=_norm_eps(built.flow),
         embedding_std=math.sqrt(start.second_moment) if math.isfinite(start.second_moment) else 1.0,
         head_gain=_head_gain(built),
         has_short_draws=True,
+        is_side_by_side=built.is_side_by_side,
     )
     sides = [tuple(_sublayer(shape, sub) for sub in side) for side in built.sides.values()]
     return replace(shape, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())

@@ -25,6 +25,8 @@ from depthlaw.theory.kernel.predict import (
 )
 from depthlaw.theory.kernel.setting import Heads
 
+SHARED = "its streams share their attentions, and what is derived has one stream in each attention"
+"""Why there is no prediction of streams side by side."""
 KIND_OF = {name: kind for kind, name in KINDS.items()}
 """Theory's kinds of sublayer by the names that sims have for them."""
 
@@ -35,6 +37,8 @@ def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer
     ValueError, in one line, for what the kernel rung does not know. It predicts the roles of norms' gains and biases
     and of linear biases whether the config trains them or not; at init they are 1 and 0 either way.
     """
+    if config.is_side_by_side:
+        raise ValueError(SHARED)
     size = config.size_of_head
     return Transformer(
         encoder=tuple(_sublayer(config, sublayer) for sublayer in config.encoder),

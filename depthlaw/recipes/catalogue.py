@@ -37,6 +37,21 @@ _POST = {"norms": (POST,), "has_final": False, "embedding_std": 1}
 """Behind the embedding stands a norm."""
 _VIT = {"arch": "encoder", "embedding_std": 1 / sqrt(3), "position_std": SMALL, "head": SMALL}
 """The embedding has torch's default of the patches' convolution, on pixels of variance 1."""
+_DIT = {
+    "arch": "encoder",
+    "layer_scale": 0,
+    "std": everywhere(
+        sqrt(Rational(2, 5) / d), q=1 / sqrt(2 * d), k=1 / sqrt(2 * d), v=1 / sqrt(2 * d), out=1 / sqrt(d)
+    ),
+    "position_std": 1 / sqrt(2),
+    "head": 1 / sqrt(d),
+}
+"""Xavier's of whole matrices, of which that of queries, keys and values is one; embeddings in ``embedding_std``."""
+_OF_GATES = (
+    "the modulation's matrix, which starts at 0: here a gate is its bias, layer_scale, and moves alike for every "
+    "condition; the shifts and scales, whose biases are the norms' (norm_bias, norm_gain); and that the head starts at "
+    "0, so that the published model's very first step moves nothing but the head"
+)
 
 _ALL = (
     Recipe(
@@ -253,19 +268,26 @@ _ALL = (
         says="a diffusion model (adaLN-Zero): a pre-norm encoder each of whose branches is multiplied by a gate that "
         "is made of the time and the class, and starts at 0 for all of them, so that every layer starts as "
         "the identity",
-        leaves_out="the modulation's matrix, which starts at 0: here a gate is its bias, layer_scale, and moves alike "
-        "for every condition; the shifts and scales, whose biases are the norms' (norm_bias, norm_gain); and that the "
-        "head starts at 0, so that the published model's very first step moves nothing but the head",
+        leaves_out=_OF_GATES,
         source="facebookresearch/DiT ed81ce2, models.py 101-122, 129-142, 182-216, 240-247; train.py 155",
-        arch="encoder",
-        layer_scale=0,
-        std=everywhere(
-            sqrt(Rational(2, 5) / d), q=1 / sqrt(2 * d), k=1 / sqrt(2 * d), v=1 / sqrt(2 * d), out=1 / sqrt(d)
-        ),
+        **_DIT,
         embedding_std=sqrt(32 / (16 + d)),
-        position_std=1 / sqrt(2),
-        head=1 / sqrt(d),
         size={"num_layers": 28, "d_model": 1152, "num_heads": 16},
+    ),
+    Recipe(
+        name="sd3",
+        says="Stable Diffusion 3 (MM-DiT): image and text are two streams with matrices, norms and gates of their own, "
+        "which share each attention; gates start at 0, as DiT's",
+        leaves_out="the stream of the text, which a first step does not move: all that it gives the image's is "
+        f"multiplied by gates of 0, so that one stream with the tokens of both moves as far; {_OF_GATES}",
+        source="arXiv 2403.03206; Stability-AI/sd3.5 fbf8f48, mmditx.py 387-520, 591-690, 743-813, which is for images "
+        "alone and does not say how training starts; as DiT in kohya-ss/sd-scripts 48d368f, library/sd3_models.py "
+        "931-975, and in another MM-DiT, hkchengrex/MMAudio 974010a, mmaudio/model/networks.py 176-208; "
+        "huggingface/diffusers 58eb52c, models/transformers/transformer_sd3.py, starts all as torch does, gates too",
+        **_DIT,
+        num_streams=2,
+        embedding_std=sqrt(128 / (64 + d)),
+        size={"num_layers": 24, "d_model": 1536, "num_heads": 24},
     ),
     Recipe(
         name="minicpm",
@@ -274,7 +296,8 @@ _ALL = (
         leaves_out="its learning rates: each matrix and the embedding have 256/d of that of the norms, and here all "
         "have one",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py 773, 818-825, 869-878, 1040, 1214, which starts "
-        "matrices at one number whatever the width, 0.02 by default; arXiv 2404.06395, Table 7; "
+        "matrices at one number whatever the width, 0.02 by default; arXiv 2404.06395, Table 7, as "
+        "scottsuk0306/lingua, apps/mup/README.md has it; "
         "365-443 of minicpm3/modeling_minicpm3.py in transformers, which starts matrices at 0.1 whatever the width",
         **_GATED,
         hidden=Rational(5, 2) * d,

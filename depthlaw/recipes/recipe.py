@@ -60,7 +60,8 @@ class Recipe:
     matrix; head: that of the head, None where it is tied to the embedding. embedding_std, position_std: of the vectors
     of tokens and, where they are learned and added, of positions. hidden: F. head_size: K where it does not follow from
     the number of heads. leaves_out: what of the published model is not here. size: an example, as it was published.
-    lr_multipliers: of the learning rate by role, under the recipe's optimizers.
+    lr_multipliers: of the learning rate by role, under the recipe's optimizers. num_streams: streams side by side that
+    share their attentions; the network is of one of them.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Recipe:
     lr_multipliers: Mapping[str, Law] = field(default_factory=dict)
     optimizers: tuple[str, ...] = ("adamw",)
     size: Mapping[str, int] = field(default_factory=dict)
+    num_streams: int = 1
 
     def is_made_for(self, optimizer: str) -> bool:
         """Whether the steps of this optimizer scale as those of one that the recipe was made for."""

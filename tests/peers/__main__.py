@@ -28,6 +28,7 @@ ENVIRONMENTS = {
     },
     "litgpt-0.5.13": ("litgpt", "litgpt==0.5.13", "transformers<5.9"),
     "x-transformers-1.44.8": ("x-transformers", "x-transformers==1.44.8"),
+    "diffusers-0.36.0": ("diffusers", "diffusers==0.36.0"),
 }
 """By name: the package whose models are looked at, and what is installed."""
 CLIENTS = "clients"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import library, nn
 
 from depthlaw.auditing.audit import audit
@@ -25,16 +26,19 @@ HUGGING_FACE = ("gpt2", "bert", "bart", "llama", "olmo2", "t5", "gpt_neox", "qwe
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A builder, what it claims to be, and the depths to look at."""
+    """A builder, what it claims to be, the depths to look at, and what it is called with where that is not guessed."""
 
     build: Callable[[int], nn.Module]
+    inputs: Callable[[nn.Module], Any] | None = None
     scheme: str | None = None
     recipe: str | None = None
     layers: tuple[int, ...] = LAYERS
 
     def faults(self) -> list[str]:
         try:
-            answer = audit(self.build, self.layers, scheme=self.scheme, recipe=self.recipe, measures=False)
+            answer = audit(
+                self.build, self.layers, scheme=self.scheme, recipe=self.recipe, inputs=self.inputs, measures=False
+            )
         except ValueError as error:
             return [f"refused: {error}"]
         return sorted(
@@ -109,7 +113,44 @@ def x_transformers() -> Iterator[tuple[str, Model]]:
     )
 
 
-PACKAGES = {"timm": timm, "transformers": transformers, "litgpt": litgpt, "x-transformers": x_transformers}
+def diffusers() -> Iterator[tuple[str, Model]]:
+    package = import_module("diffusers")
+    head, patch, text = WIDTH // HEADS, 2, 24
+    sizes = {"sample_size": 8, "patch_size": patch, "pos_embed_max_size": 8, "in_channels": 4, "out_channels": 4}
+    sizes |= {"attention_head_dim": head, "num_attention_heads": HEADS, "caption_projection_dim": WIDTH}
+
+    def build(layers: int, **options: Any) -> nn.Module:
+        own = {"num_layers": layers, "joint_attention_dim": text, "pooled_projection_dim": text}
+        return package.SD3Transformer2DModel(**sizes, **own, **options)
+
+    def with_gates_of_zero(layers: int) -> nn.Module:
+        model = build(layers)
+        for name, parameter in model.named_parameters():
+            if ".norm1" in name and "linear" in name:
+                nn.init.zeros_(parameter)
+        return model
+
+    def inputs(_: nn.Module) -> dict[str, Any]:
+        pictures, words = torch.randn(2, 4, 8, 8), torch.randn(2, 5, text)
+        given = {"hidden_states": pictures, "encoder_hidden_states": words, "pooled_projections": torch.randn(2, text)}
+        return {**given, "timestep": torch.tensor([200.0, 700.0])}
+
+    yield "sd3", Model(build=build, inputs=inputs, scheme="pre-ln")
+    normed = Model(build=lambda layers: build(layers, qk_norm="rms_norm"), inputs=inputs, scheme="pre-ln")
+    yield "sd3, qk_norm", normed
+    dual = Model(build=lambda layers: build(layers, dual_attention_layers=(0, 1)), inputs=inputs, scheme="pre-ln")
+    yield "sd3.5, dual attention", dual
+    yield "sd3 by its recipe", Model(build=build, inputs=inputs, recipe="sd3")
+    yield "sd3 by its recipe, gates of 0", Model(build=with_gates_of_zero, inputs=inputs, recipe="sd3")
+
+
+PACKAGES = {
+    "timm": timm,
+    "transformers": transformers,
+    "litgpt": litgpt,
+    "x-transformers": x_transformers,
+    "diffusers": diffusers,
+}
 
 
 def main(package: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
@@ -45,11 +46,11 @@ def norms_of_stream(beside: Beside) -> Faults:
 def _placed(beside: Beside, places: Sequence[str]) -> Faults:
     missing: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
     extra: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
-    total: dict[str, int] = {}
+    total: Counter[tuple[str, str]] = Counter()
     for depth, own in beside.pairs:
         for pair in own:
             kind = pair.built.kind
-            total[kind] = total.get(kind, 0) + 1
+            total[pair.built.side, kind] += 1
             for place in places:
                 there, asked = place in pair.built.norms, place in pair.places
                 if asked and not there:
@@ -62,9 +63,14 @@ def _placed(beside: Beside, places: Sequence[str]) -> Faults:
 
 
 def _of_place(
-    beside: Beside, place: str, word: str, lines: dict[str, list[tuple[Depth, Pair]]], total: dict[str, int]
+    beside: Beside,
+    place: str,
+    word: str,
+    lines: dict[str, list[tuple[Depth, Pair]]],
+    total: Counter[tuple[str, str]],
 ) -> Fault:
-    every = all(len(group) == total[kind] for kind, group in lines.items())
+    sides = distinct(pair.built.side for group in lines.values() for _, pair in group)
+    every = all(len(group) == sum(total[side, kind] for side in sides) for kind, group in lines.items())
     deepest = max((group[-1][0] for group in lines.values()), key=lambda depth: depth.asked)
     own = [pair for group in lines.values() for depth, pair in group if depth is deepest]
     pair = own[-1]
@@ -89,6 +95,7 @@ def _of_place(
             else Edit(norm_line(place, is_missing=word == "missing")),
         ),
         roles=(place,),
+        side=sides[0] if len(sides) < len(deepest.built.sides) else None,
     )
 
 
@@ -109,10 +116,10 @@ def final_norm(beside: Beside) -> Faults:
         elif wrong:
             yield Fault(
                 kind="norms",
-                says="No norm stands behind the last sublayer, before the head.",
+                says=f"No norm stands behind the last sublayer, before {_reader(built, wrong[0])}.",
                 amount="no final norm",
                 asked="a final norm",
-                program=(_ended(built, "the head"),),
+                program=(_ended(built, _reader(built, wrong[0])),),
                 roles=("final",),
                 side=wrong[0],
             )
@@ -130,12 +137,12 @@ def unnormed_ends(models: Models) -> Faults:
     *_, last = built.sides
     for side, sublayers in built.sides.items():
         end = sublayers[-1].norms
-        if built.final.get(side) or "pre" not in end or end & {"post", "branch"} or side in models.serial:
+        if built.final.get(side, True) or "pre" not in end or end & {"post", "branch"} or side in models.serial:
             continue
         if side == last and not has_head:
             yield Remark("no norm stands behind the last sublayer of a pre-norm stack: what reads it must have one")
             continue
-        reader = "the head" if side == last else "the decoder"
+        reader = _reader(built, side)
         yield Fault(
             kind="norms",
             says=f"No norm stands behind the last sublayer, before {reader}.",
@@ -145,6 +152,12 @@ def unnormed_ends(models: Models) -> Faults:
             roles=("final",),
             side=side,
         )
+
+
+def _reader(built: Built, side: str) -> str:
+    """Of what a side ends in, in words."""
+    *_, last = built.sides
+    return "the head" if side == last else "the decoder" if built.has_decoder else f"the attention of {last}"
 
 
 def _ended(built: Built, reader: str) -> Edit:

@@ -75,14 +75,23 @@ Use = tuple[Node, Edge | None]
 
 
 class Branch:
-    """One branch. start: the stream. head: the summand. inside: the nodes from one to the other, both among them.
+    """One branch. side_of: of a matrix. start: the stream. head: the summand. inside: the nodes from one to the other,
+    both among them.
 
     It is one class, since each question about a branch (is it an attention, which matrix makes the queries, what is its
     activation) asks the same nodes and the answers to the others.
     """
 
-    def __init__(self, flow: Flow, norms: Norms, side: str, start: Node, head: Edge, inside: Collection[Node]) -> None:
-        self.flow, self.norms, self.side = flow, norms, side
+    def __init__(
+        self,
+        flow: Flow,
+        norms: Norms,
+        side_of: Callable[[Node], str],
+        start: Node,
+        head: Edge,
+        inside: Collection[Node],
+    ) -> None:
+        self.flow, self.norms, self.side_of = flow, norms, side_of
         self.start, self.head = start, head
         self.inside = set(inside) - {start}
         self.within = flow.active - {start}
@@ -331,10 +340,11 @@ class Branch:
         return any(is_a(node, _ROOTS_OF_SOFTMAX) for node in way)
 
     def _count_heads(self, weights: Sequence[Weight]) -> None:
-        """Heads of queries and of keys, from the features of their matrices and of one head."""
+        """Heads of queries and of keys, from the features of their matrices of one side and of one head."""
         size = self.facts["head_size"]
+        side = weights[-1].side
         for name, role in (("num_heads", "q"), ("num_kv_heads", "k")):
-            features = sum(weight.shape[0] for weight in weights if weight.role == role)
+            features = sum(weight.shape[0] for weight in weights if weight.role == role and weight.side == side)
             self.facts[name] = features // size if features and features % size == 0 else None
         heads, shared = self.facts["num_heads"], self.facts["num_kv_heads"]
         if heads and shared and heads % shared:
@@ -448,7 +458,9 @@ class Branch:
         if edge is not None or parameter.ndim > 2:
             vector = self._random(matrix) if edge is None else self._arriving(edge, matrix)
             features = None if vector is None else self._touched(matrix, vector, dims)
-        return Weight(role, name, self.side, 0, parameter, features, dims[-1], 0, dims, self._factor(matrix, name))
+        return Weight(
+            role, name, self.side_of(matrix), 0, parameter, features, dims[-1], 0, dims, self._factor(matrix, name)
+        )
 
     def _factor(self, matrix: Node, name: str) -> float:
         """The scale of the matrix that the data meet over that of its parameter; 1 where they are the same, or where

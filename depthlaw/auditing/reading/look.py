@@ -11,7 +11,7 @@ import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -39,6 +39,7 @@ from depthlaw.auditing.reading.graph import (
 )
 from depthlaw.auditing.reading.norms import Norms
 from depthlaw.auditing.reading.rest import LOOK_UPS, Rest
+from depthlaw.auditing.reading.sides import Owners, Side
 from depthlaw.auditing.reading.stream import Streams, Stretch, Term
 from depthlaw.auditing.reading.sublayer import Sublayer, num_in_front, with_factors, with_layers, with_post
 from depthlaw.auditing.reading.weights import Weight
@@ -50,18 +51,18 @@ __all__ = ["Built", "Sublayer", "Weight", "look"]
 class Built:
     """A module as it is.
 
-    sides: its sublayers, by "encoder" and "decoder" (a module of one stream has an encoder). final: whether a norm
-    stands behind the last sublayer of each side. norm_kind: layernorm, rmsnorm, dyt or derf, that of most norms of the
-    stream. others: role by name of parameters that are no matrix of a branch: embedding, positions, head, norm_gain
-    and norm_bias (of the stack's norms), bias, layer_scale, branch_weight, modulation, router or other. biases: by
-    name, the roles of the matrix that each belongs to.
-    unused: names of parameters that the pass did not use. tied: names of embeddings that are the head as well.
-    long_skips: a line for each kind of skip that goes round more than one sublayer; the sublayers are read without
-    these; joined: a line for each that is put beside the later value instead of added to it. unread: what could not be
-    read, a line each. start_value: the stream before the first sublayer.
-    starts_normed: sides on whose stream a norm stands before the first sublayer. serial: by side, the matrices that
-    stand on the stream itself, with no residual connection round them. conditions: names of what the module is given
-    that scales, shifts or gates its branches.
+    sides: its sublayers, by "encoder" and "decoder" (a module of one stream has an encoder); streams that share their
+    attentions, as SD3's of text and image, are side by side, each by the name of what the module is given. final:
+    whether a norm stands behind the last sublayer of each side, but of streams that another goes on with. norm_kind:
+    layernorm, rmsnorm, dyt or derf, that of most norms of the stream. others: role by name of parameters that are no
+    matrix of a branch: embedding, positions, head, norm_gain and norm_bias (of the stack's norms), bias, layer_scale,
+    branch_weight, modulation, router or other. biases: by name, the roles of the matrix that each belongs to. unused:
+    names of parameters that the pass did not use. tied: names of embeddings that are the head as well. long_skips: a
+    line for each kind of skip that goes round more than one sublayer; the sublayers are read without these; joined: a
+    line for each that is put beside the later value instead of added to it. unread: what could not be read, a line
+    each. start_value: the stream before the first sublayer. starts_normed: sides on whose stream a norm stands before
+    the first sublayer. serial: by side, the matrices that stand on the stream itself, with no residual connection round
+    them. conditions: names of what the module is given that scales, shifts or gates its branches.
     """
 
     module: nn.Module
@@ -82,6 +83,12 @@ class Built:
     starts_normed: frozenset[str] = frozenset()
     serial: Mapping[str, Sequence[str]] = field(default_factory=dict)
     conditions: Sequence[str] = ()
+    is_side_by_side: bool = False
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether it has two stacks, of which one reads the other."""
+        return len(self.sides) > 1 and not self.is_side_by_side
 
     @property
     def sublayers(self) -> list[Sublayer]:
@@ -144,8 +151,9 @@ class Built:
         return replace(self, module=module, inputs=inputs, sides=sides)
 
     def num_layers(self, side: str) -> int:
-        """Blocks of a side."""
-        return max(sublayer.layer for sublayer in self.sides[side])
+        """Blocks of a side; of streams side by side those of the longest, since the last block leaves the others be."""
+        sublayers = self.sublayers if self.is_side_by_side else self.sides[side]
+        return max(sublayer.layer for sublayer in sublayers)
 
 
 def look(module: nn.Module, inputs: Inputs) -> Built:
@@ -192,6 +200,7 @@ class _Look:
             self.starts = {name: nodes for name, nodes in self.starts.items() if name not in self.conditions}
             given, others = ([n for nodes in own.values() for n in nodes] for own in (self.starts, self.conditions))
             self.flow = Flow(module, output, given, values.by_edge, others)
+        self.owners = Owners(self.flow, self.starts)
         self.norms = Norms(self.flow)
         self.streams = Streams(self.flow, self.norms)
         self.unread = self.streams.unread
@@ -246,19 +255,20 @@ class _Look:
         """By name, what the module is given besides its stream, where that is made neither of several of its values, as
         in an attention, nor of sublayers: times of diffusion, classes, the styles of adaLN or FiLM.
 
-        The stream is of what has most operations that all ways to the output pass.
+        Streams are of what branches are added to that are made of other things, too; where there is none, of what has
+        most operations that all ways to the output pass.
         """
-        flow = self.flow
+        flow, sums = self.flow, Owners(self.flow, self.starts).sums
         reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
-        chains = {name: flow.chain(nodes, [flow.end]) for name, nodes in self.starts.items()}
-        main = max(chains, key=lambda name: len(chains[name]))
+        main = max(self.starts, key=lambda name: (sums[name], len(flow.chain(self.starts[name], [flow.end]))))
+        of_streams = frozenset[Node]().union(*(reach[name] for name in self.starts if sums[name] or name == main))
         found = {}
         for name in self.starts:
-            own = reach[name] - reach[main]
-            meets = {user for node in own for user in flow.users(node) if user in reach[main]}
+            own = reach[name] - of_streams
+            meets = {user for node in own for user in flow.users(node) if user in of_streams}
             mixes = any(operand in own for node in flow.products for operand in flow.operands(node))
             joins = bool(meets) and all(is_a(node, (*ADDS, *MULTIPLES)) for node in meets)
-            if name != main and joins and not mixes and len(meets) > 1:
+            if joins and not mixes and len(meets) > 1:
                 found[name] = self.starts[name]
         return found
 
@@ -268,23 +278,18 @@ class _Look:
         name_functions(self.flow)
         sides: dict[str, list[Sublayer]] = {}
         final: dict[str, bool] = {}
-        for side, starts, ends, nodes in self._sides():
-            sublayers, final[side] = self._side(side, starts, ends, nodes)
+        for side in self._sides():
+            with side.apart(self.flow):
+                sublayers, is_final = self._side(side)
             if sublayers:
-                sides[side] = sublayers
-        if names := self.doubled:
-            read = {weight.name for own in sides.values() for sub in own for weight in sub.weights}
-            some = ", ".join([*names][:4])
-            line = f"an attention reads several streams side by side ({some}), as in the double blocks of SD3"
-            if read & names or not sides:
-                raise ValueError(f"{type(self.module).__name__} has more than one residual stream: {line}")
-            self.unread.append(f"{line}, which are not read")
+                sides[side.name] = sublayers
+                final |= {side.name: is_final} if not side.is_joined else {}
         if not sides:
             reason = self.unread[0] if self.unread else "nothing in it is added to what it was made of, as in x + F(x)"
             reason = reason if len(self.starts) > 1 else reason.removeprefix("encoder: ")
             raise ValueError(f"{type(self.module).__name__} has no residual stream that can be read: {reason}")
         has_cross = any(sub.kind == "cross" for sub in sides.get("decoder", ()))
-        if len(sides) > 1 and not has_cross and not self.serial and not self.doubled:
+        if len(sides) > 1 and not has_cross and not self.serial and not self.owners.are_side_by_side:
             self.unread.append(
                 f"{' and '.join(self.starts)} go through towers that meet at the end: audit each tower by itself"
             )
@@ -294,7 +299,8 @@ class _Look:
                 f"{' x '.join(map(str, shape))}, as in a convolutional network or an MLP-Mixer: the audit reads "
                 "streams whose last dimension is the width"
             )
-        start = next(iter(sides.values()))[0].start
+        firsts = [own[0].start for own in sides.values()]
+        is_side_by_side = self.owners.are_side_by_side and len(sides) > 1
         starts = {node for nodes in self.starts.values() for node in nodes}
         rest = Rest(self.flow, self.norms, sides, starts, self.left_out)
         self._tell_of_matrices(rest)
@@ -303,12 +309,12 @@ class _Look:
             flow=self.flow,
             inputs=self.inputs,
             sides=sides,
-            final={side: ends for side, ends in final.items() if side in sides},
+            final=final,
             norm_kind=self.norms.kind,
             others=rest.roles,
-            d_model=shape_of(start)[-1],
+            d_model=shape_of(firsts[0])[-1],
             unread=self.unread,
-            start_value=self.flow.value((start, 0)),
+            start_value=self._values(firsts if is_side_by_side else firsts[:1]),
             biases=rest.biases,
             unused=[name for name, _ in self.module.named_parameters() if name not in self.flow.parameters],
             tied=rest.tied,
@@ -317,7 +323,13 @@ class _Look:
             starts_normed=frozenset(self.starts_normed),
             serial=self.serial,
             conditions=tuple(self.conditions),
+            is_side_by_side=is_side_by_side,
         )
+
+    def _values(self, nodes: Sequence[Node]) -> Tensor | None:
+        """What these gave, the tokens of one behind those of the other."""
+        values = [value for node in nodes if (value := self.flow.value((node, 0))) is not None]
+        return torch.cat(values, 1) if len(values) > 1 else next(iter(values), None)
 
     def _channels_first(self, sides: Mapping[str, Sequence[Sublayer]]) -> tuple[int, ...] | None:
         """The shape of a stream to whose second dimension output matrices write, and not to its last; else None."""
@@ -336,40 +348,31 @@ class _Look:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             self.unread.append(f"matrices inside branches that have no role of their own: {', '.join(names[:3])}{more}")
 
-    def _sides(self) -> Iterator[tuple[str, list[Node], list[Node], Collection[Node]]]:
-        """Of each side: where its data come in, where they go out, and its nodes."""
+    def _sides(self) -> Iterator[Side]:
+        """Encoder and decoder, or streams side by side."""
         flow = self.flow
         reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
         names = sorted(self.starts, key=lambda name: -len(reach[name]))
         if len(names) == 1:
-            yield "encoder", self.starts[names[0]], [flow.end], reach[names[0]]
+            yield Side(name="encoder", starts=self.starts[names[0]], ends=[flow.end], nodes=reach[names[0]])
             return
-        decoder = next((name for name in names if self._is_decoder(name, reach)), names[-1])
+        if self.owners.are_side_by_side:
+            yield from self.owners.sides()
+            return
+        decoder = next((name for name in names if self.owners.sums[name]), names[-1])
         encoder = next(name for name in names if name != decoder)
         own = reach[encoder] - reach[decoder]
         borders = [node for node in own if any(user in reach[decoder] for user in flow.users(node))]
         if borders:
-            yield "encoder", self.starts[encoder], borders, own
-        yield "decoder", self.starts[decoder], [flow.end], reach[decoder]
-
-    def _is_decoder(self, name: str, reach: Mapping[str, Collection[Node]]) -> bool:
-        """Whether what is made of several inputs is added to a stream that this input alone has made."""
-        flow, own = self.flow, reach[name]
-        others = {node for other in reach if other != name for node in reach[other]}
-        for node in own:
-            if is_a(node, ADDS):
-                operands = [operand for operand in flow.operands(node)[:2] if operand in own]
-                if len({operand in others for operand in operands}) == 2:
-                    return True
-        return False
+            yield Side(name="encoder", starts=self.starts[encoder], ends=borders, nodes=own)
+        yield Side(name="decoder", starts=self.starts[decoder], ends=[flow.end], nodes=reach[decoder])
 
     # ------------------------------------------------------------ one side
 
-    def _side(
-        self, side: str, starts: list[Node], ends: list[Node], nodes: Collection[Node]
-    ) -> tuple[list[Sublayer], bool]:
+    def _side(self, of: Side) -> tuple[list[Sublayer], bool]:
         """Its sublayers, and whether a norm stands behind the last of them."""
-        stretches = self.streams.stretches(side, starts, ends, nodes)
+        side = of.name
+        stretches = self.streams.stretches(side, of.starts, of.ends, of.nodes)
         sublayers: list[Sublayer] = []
         num_norms_behind: list[int] = []
         factors: list[float] = []
@@ -440,8 +443,6 @@ class _Look:
                 "between the two is not read"
             )
             return
-        if self.doubled & {*names}:
-            return
         convolves = any(node in self.flow.matrices and is_a(node, (CONVOLUTION,)) for node in inside)
         if not convolves:  # what comes before a stream, as the backbone of a detector, has its own ways
             self.serial.setdefault(side, []).extend(names)
@@ -449,22 +450,6 @@ class _Look:
         self.unread.append(
             f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"
         )
-
-    @cached_property
-    def doubled(self) -> Set[str]:
-        """The matrices of attentions over several streams: their sequences, each made by matrices of its own, stand one
-        behind the other, and what comes of them goes on to several matrices again."""
-        flow, matrices, names = self.flow, self.flow.matrices, dict[str, None]()
-        for node in flow.sorted(node for node in flow.graph if is_a(node, ("CatBackward",))):
-            parts = [operand for operand, _ in flow.active_edges(node) if operand is not None]
-            if len(parts) < 2 or not all(shape_of(part)[-1:] == shape_of(node)[-1:] for part in parts):
-                continue  # along the features
-            made = [{matrices[one] for one in flow.nearest(part, matrices.__contains__, flow.graph)} for part in parts]
-            behind = {matrices[one] for one in flow.next(node, matrices.__contains__)}
-            is_mixed = not any(one in matrices for one in flow.next(node, {*matrices, *flow.products}.__contains__))
-            if is_mixed and len(behind) > 1 and all(made) and len(set.union(*made)) == sum(map(len, made)):
-                names |= dict.fromkeys(sorted({*behind}.union(*made)))
-        return names.keys()
 
     def _joins(self, node: Node, width: int) -> bool:
         """Whether values as wide as the stream are put side by side."""
@@ -475,7 +460,7 @@ class _Look:
     # ------------------------------------------------------------ one sublayer
 
     def _sublayer(self, side: str, index: int, stretch: Stretch) -> Sublayer:
-        flow = self.flow
+        flow, side_of = self.flow, partial(self._side_of, side)
         parts: list[Part] = []
         branches: list[Term] = []
         read: list[tuple[Term, Branch]] = []
@@ -487,7 +472,7 @@ class _Look:
             if not any(node in flow.matrices for node in inside):
                 unread.append("a way from the stream without a matrix is left out")
                 continue
-            read.append((term, Branch(flow, self.norms, side, stretch.start, term.edge, inside)))
+            read.append((term, Branch(flow, self.norms, side_of, stretch.start, term.edge, inside)))
         outs = [out for _, branch in read for out in branch.outs]
         for term, branch in read:
             if branch.outs and all(branch.is_side_path(out, outs) for out in branch.outs):
@@ -524,6 +509,11 @@ class _Look:
         )
         self.unread += [f"{side}, {sub.called}: {line}" for line in unread]
         return sub
+
+    def _side_of(self, side: str, matrix: Node) -> str:
+        """That of a matrix in a sublayer of a side: of streams side by side, that of what the matrix is given."""
+        names = self.owners.of[matrix] if self.owners.are_side_by_side else ()
+        return next(iter(names)) if len(names) == 1 else side
 
     def _modulated(self, stretch: Stretch) -> frozenset[str]:
         """Which of scale and shift conditions make of what the branches of a stretch are given."""

@@ -66,7 +66,9 @@ class Streams:
         self.unread: list[str] = []
         self.long_skips: list[str] = []
 
-    def stretches(self, side: str, starts: list[Node], ends: list[Node], nodes: Collection[Node]) -> list[Stretch]:
+    def stretches(
+        self, side: str, starts: Collection[Node], ends: Collection[Node], nodes: Collection[Node]
+    ) -> list[Stretch]:
         """The stretches of a side's stream, read without the skips that go round several sublayers."""
         tried: set[Node] = set()
         while True:
@@ -273,9 +275,11 @@ class Streams:
         return 1.0 if is_function else math.prod(map(self._multiple, stretches[: places[0]]))
 
     def _multiple(self, stretch: Stretch) -> float:
-        """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by."""
+        """The constant, or the mean of the trained number, that a stretch without matrices multiplies its stream by; 1
+        where a condition does."""
         terms = self.terms(stretch.end, stretch.start, self.flow.active)
-        return 1.0 if any(term.edge is not None for term in terms) else sum(term.factor for term in terms)
+        is_number = not any(term.edge is not None or term.is_gated for term in terms)
+        return sum(term.factor for term in terms) if is_number else 1.0
 
 
 def _one_number(factors: Tensor | None) -> float | None:

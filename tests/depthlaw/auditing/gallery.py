@@ -72,6 +72,7 @@ class Twin:
         law: Law | None = None,
         edit: Callable[[Any], Any] | None = None,
         builder: Build | None = None,
+        side: str | None = None,
         **changes: Any,
     ) -> Planted:
         """The same with one mistake: another law, an edit of the model besides, another builder, or changes of its
@@ -79,13 +80,13 @@ class Twin:
         edits = self.edits if edit is None else (*self.edits, edit)
         shape = replace(self.shape, **changes)
         wrong = replace(self, shape=shape, law=law or self.law, edits=edits, builder=builder or self.builder)
-        return Planted(name=name, says=says, twin=self, build=wrong.build, kind=kind, roles=roles)
+        return Planted(name=name, says=says, twin=self, build=wrong.build, kind=kind, roles=roles, side=side)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """A mistake. says: what the programmer did. twin: the same without it, whose claim both make. kind, roles: of the
-    fault that is to be reported; no roles where the fault is of none."""
+    """A mistake. says: what the programmer did. twin: the same without it, whose claim both make. kind, roles, side: of
+    the fault that is to be reported; no roles where the fault is of none, no side where it may be any."""
 
     name: str
     says: str
@@ -93,6 +94,7 @@ class Planted:
     build: Build
     kind: str
     roles: tuple[str, ...] = ()
+    side: str | None = None
 
 
 # ---------------------------------------------------------------- GPT-2: outputs smaller by 1/sqrt(2N)

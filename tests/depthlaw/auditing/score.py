@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.faults import Fault
-from tests.depthlaw.auditing import gallery, gallery_field
+from tests.depthlaw.auditing import gallery, gallery_field, gallery_streams
 from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.transformer import Build, renamed
 
-PLANTED = (*gallery.PLANTED, *gallery_field.PLANTED)
-TWINS = gallery.TWINS | gallery_field.TWINS
-RENAMED = (*gallery.RENAMED, *gallery_field.RENAMED)
+GALLERIES = (gallery, gallery_field, gallery_streams)
+PLANTED = tuple(planted for own in GALLERIES for planted in own.PLANTED)
+TWINS = {name: twin for own in GALLERIES for name, twin in own.TWINS.items()}
+RENAMED = tuple(name for own in GALLERIES for name in own.RENAMED)
 BY_NAME = {planted.name: planted for planted in PLANTED}
 
 
@@ -37,6 +38,8 @@ def missed(planted: Planted, *, is_renamed: bool = False) -> str:
     """What the audit does not say of a planted fault, or says besides; empty where it finds and names it."""
     found = faults_of(renamed(planted.build) if is_renamed else planted.build, planted.twin)
     of_kind = [fault for fault in found if fault.kind == planted.kind]
+    if planted.side and (others := {fault.side for fault in of_kind} - {planted.side}):
+        return f"{planted.kind} is said of {', '.join(map(str, others))}, and not of {planted.side} alone"
     roles = {fault.role for fault in of_kind}
     if not of_kind or not set(planted.roles) <= roles:
         wanted = f"{planted.kind} of {', '.join(planted.roles) or 'any role'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -678,15 +679,29 @@ class TwoStreams(nn.Module):
         return self.norm(x if self.single is None else self.single(torch.cat([x, c], 1)))
 
 
-def test_two_streams_with_one_attention_are_refused_for_that_reason() -> None:
-    x, c = torch.randn(2, 6, D), torch.randn(2, 3, D)
-    reason = r"an attention reads several streams side by side \(doubles\.0\.out\.0\.weight, doubles\.0\.out"
-    with pytest.raises(ValueError, match=f"TwoStreams has more than one residual stream: {reason}"):
-        read(TwoStreams(is_joined=False), (x, c))
-    built = read(TwoStreams(is_joined=True), (x, c))
-    assert len(built.sublayers) == 4 and not built.serial
-    (line,) = built.unread
-    assert line.startswith("an attention reads several streams side by side (doubles.0.out.0.weight, ")
+def test_two_streams_with_one_attention_are_read_each_by_itself() -> None:
+    """The last block leaves the text's stream be: that stream's queries, keys and values are those of the image's."""
+    built = read(TwoStreams(is_joined=False), (torch.randn(2, 6, D), torch.randn(2, 3, D)))
+    assert built.is_side_by_side and not built.has_decoder and not built.unread and not built.flow.cuts
+    kinds = {side: [sub.kind for sub in sublayers] for side, sublayers in built.sides.items()}
+    assert kinds == {"c": ["attention", "ffn"], "x": ["attention", "ffn"] * 2}
+    assert {built.num_layers(side) for side in built.sides} == {2} and built.final == {"c": True, "x": True}
+    for sub in built.sublayers:
+        number, attends = str("xc".index(sub.side)), sub.kind == "attention"
+        names = {weight.name for weight in sub.weights if weight.side == sub.side}
+        assert {re.findall(r"\d+", name)[:2][-1] for name in names} == {number}
+        assert all(name.startswith(f"doubles.{sub.layer - 1}.") for name in names)
+        assert (sub.norms, sub.num_heads) == ({"pre"}, HEADS if attends else None)
+        others = [(weight.role, weight.side) for weight in sub.weights if weight.side != sub.side]
+        assert others == ([(role, "c") for role in "qkv"] if attends and (sub.side, sub.layer) == ("x", 2) else [])
+    assert built.start_value is not None and built.start_value.shape == (2, 9, D)
+
+
+def test_two_streams_that_are_joined_go_on_as_the_first() -> None:
+    built = read(TwoStreams(is_joined=True), (torch.randn(2, 6, D), torch.randn(2, 3, D)))
+    assert {side: len(own) for side, own in built.sides.items()} == {"c": 4, "x": 8}
+    assert not built.unread and built.final == {"x": True}
+    assert {weight.name.split(".")[0] for sub in built.sides["x"][4:] for weight in sub.weights} == {"single"}
 
 
 class SecondKeys(nn.Module):
@@ -710,7 +725,7 @@ class SecondKeys(nn.Module):
 
 def test_keys_of_a_second_sequence_are_no_second_stream() -> None:
     built = read(SecondKeys(), (torch.randn(2, 6, D), torch.randn(2, 3, D)))
-    assert len(built.sublayers) == 5 and not built.unread
+    assert len(built.sublayers) == 5 and not built.unread and [*built.sides] == ["decoder"]
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,8 @@ def _of_branch(branch: Any) -> Iterator[tuple[str, Tensor]]:
         yield from zip("qkv", branch.qkv_proj.weight.detach().chunk(3), strict=True)
     else:
         yield from ((role, branch.get_submodule(f"{role}_proj").weight.detach()) for role in "qkv")
-    yield "out", branch.out_proj.weight.detach()
+    if branch.out_proj is not None:
+        yield "out", branch.out_proj.weight.detach()
 
 
 def start(model: nn.Module, law: Law, cut: float | None = None) -> None:
