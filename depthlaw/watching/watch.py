@@ -31,8 +31,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
+from depthlaw.auditing.reading.look import Built
 from depthlaw.watching.clients import Log, as_log
 from depthlaw.watching.compare import change_at, learnt_limit
+from depthlaw.watching.predicted import predict
 from depthlaw.watching.probe import Moved, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
@@ -197,11 +199,12 @@ class Watch:
             raise ValueError("its parameters are cut by FSDP1, tensor parallelism or ZeRO-3, which a watch cannot read")
         answer = probe(self._module) if callable(probe) else probe
         self._inputs = copy.deepcopy(given(answer, self._module))  # a loader may fill its tensors anew
-        self._read()
+        built = self._read()
         if reference is not None:
             self._refer(reference)
         if to is not None:
-            self._writer = Writer(to, self._header())
+            predicted = predict(built, self._optimizers, self._first)
+            self._writer = Writer(to, self._header().model_copy(update={"predicted": predicted}))
         if self._shards is None:
             self._hook_on()
         self._spent = time.perf_counter() - self._began
@@ -211,16 +214,17 @@ class Watch:
             if hasattr(optimizer, "register_step_pre_hook"):
                 self._hooks.append(optimizer.register_step_pre_hook(lambda own, *_: self._on_step(own)))
 
-    def _read(self) -> None:
+    def _read(self) -> Built:
         """The roles, and the names that they are of; anew where parameters were added."""
         try:
-            roles = read(self._module, self._inputs)
+            roles, built = read(self._module, self._inputs)
         except ValueError:
             raise
         except Exception as error:  # of a probe that does not fit, whatever the module raises
             raise ValueError(f"reading {type(self._module).__name__} on the probe: {line_of(error)}") from error
         self._names = {name for name, _ in self._module.named_parameters()}
         self._probe = Probe(self._module, self._inputs, roles)
+        return built
 
     def _header(self) -> Header:
         roles, counts = self._probe.roles, dict.fromkeys(self._probe.roles.names, 0)
