@@ -54,6 +54,8 @@ _EFFORT = 0.125
 _SIGNS = math.pi / 2 - 1
 """What signs add to the spread, where they stand for a gradient of rank one."""
 _ALIKE = 1e-3
+_COUNTS = 0.1
+"""What is below a tenth adds less than a hundredth to a mean square."""
 
 
 class _TooLongError(ValueError):
@@ -109,6 +111,7 @@ def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
         "layers share their matrices": bool(built.shared),
         "layers start as copies of one another": _has_copies(built),
         "each token meets a few experts of many": built.has_experts,
+        "biases that do not start at 0 count beside their matrices": _has_biases(built),
         "skips go round several sublayers": bool(built.long_skips),
         "of an encoder and a decoder, what the tokens of both have in common is not derived": len(built.sides) > 1,
         "its head starts at 0, so that the first step moves nothing else": any(
@@ -121,6 +124,13 @@ def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
 def _is_trained(built: Built) -> bool:
     gains = [built.flow.parameters[name].detach() for name, role in built.others.items() if role == "norm_gain"]
     return any(bool((gain - gain.flatten()[0]).abs().max() > _ALIKE * gain.abs().max()) for gain in gains)
+
+
+def _has_biases(built: Built) -> bool:
+    """Beside what their matrices add to entries of size 1."""
+    largest = max(weight.std * math.sqrt(weight.shape[-1]) for weight in built.weights)
+    biases = [built.flow.parameters[name].detach().square().mean().sqrt().item() for name in built.biases]
+    return max(biases, default=0.0) > _COUNTS * largest
 
 
 def _has_copies(built: Built) -> bool:
