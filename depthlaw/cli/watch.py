@@ -40,7 +40,11 @@ def run(
     plot: Path | None = option(
         "Draw what each step moved, by role, to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
-    follow: bool = option("Go on as long as the runs are being written, and show each new look.", None, MORE),
+    follow: bool = option(
+        "Go on as long as the runs are being written, and show each new look; wait for a file that is not there yet.",
+        None,
+        MORE,
+    ),
     as_json: bool = options.JSON,
 ) -> None:
     """Show what each step of a training run moved, by role; of two runs, which roles of the second move further.
@@ -93,9 +97,13 @@ def run(
 
 
 def _follow(paths: Sequence[str], answer: Callable[[bool], bool]) -> None:
-    """Answer for each new look, until nobody writes the files any more."""
+    """Answer for each new look, until nobody writes the files any more; before, until all of them are there."""
     from depthlaw.watching.record import is_being_written
 
+    if missing := [path for path in paths if not Path(path).exists()]:
+        say(f"no file {' and '.join(missing)} yet; waiting for it, until Ctrl-C")
+        while not all(Path(path).exists() for path in paths):
+            time.sleep(_POLLED)
     sizes: list[int] = []
     has_told = False
     while True:

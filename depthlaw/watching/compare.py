@@ -15,7 +15,7 @@ from depthlaw.watching.record import Look, NothingYetError, Run, check_architect
 ALIKE = 1.5
 """Up to so many times as far is alike: another batch and other weights alone make about a tenth or two."""
 MATTERS = 0.05
-"""The least share of what a step changes at which a role is told."""
+"""The least share of what a step changes at which a role is told, as the advice has it of the update."""
 WHOLE = "whole"
 _MOST_PARTS = 4
 """Of a course that is told part by part."""
@@ -253,15 +253,16 @@ def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
 
 
 def predicted_of(run: Run, role: str) -> tuple[float, float] | None:
-    """The least and the most that the first step was predicted to move the logits, at the rates that it had: all of it,
-    as far as its roles are predicted, or one role's part. None where nothing was predicted, or that step was not looked
-    at."""
+    """The least and the most that the first step was predicted to move the logits, at the rates that it had: one role's
+    part, or all of it, where roles that are not predicted (embeddings) have the share that was measured. None where
+    nothing was predicted, or that step was not looked at."""
     predicted, look = run.header.predicted, run.looks[0] if run.looks else None
     if predicted is None or look is None or look.step:
         return None
     roles = {name: own for name, own in look.roles.items() if name in predicted.roles and role in (WHOLE, name)}
     ends = [[end * (own.rate or 0.0) for end in predicted.roles[name]] for name, own in roles.items()]
-    low, high = (sum(of_end) for of_end in zip(*ends, strict=True)) if ends else (0.0, 0.0)
+    share = sum(own.share or 0.0 for own in roles.values()) if role == WHOLE else 1.0
+    low, high = (sum(of_end) / share for of_end in zip(*ends, strict=True)) if ends and share > 0 else (0.0, 0.0)
     return (low, high) if high else None
 
 

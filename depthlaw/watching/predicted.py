@@ -17,14 +17,15 @@ change at the matrix to the end: 1 where J is the identity, 2 of a square Gaussi
 s - 1 adds up. A sign instead of a gradient's own direction adds pi/2 - 1, at the high end, where the gradient of a
 matrix is of rank one.
 
-Both ends are widened by 1 + L/d, the order of what a finite width changes.
+Both ends are widened by 1 + L/d, the order of what a finite width changes, and by the standard error of what a few
+sequences of the probe have in common.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,7 +37,7 @@ from depthlaw.auditing.beyond import in_words, left_out
 from depthlaw.auditing.reading.look import Built
 from depthlaw.auditing.updates import as_config
 from depthlaw.network.kernel import as_inputs, as_transformer, update_of
-from depthlaw.sims.config import ModelConfig, SublayerConfig, Task
+from depthlaw.sims.config import ModelConfig, Task
 from depthlaw.theory.kernel.gram import Array, Gram
 from depthlaw.theory.kernel.predict import Inputs as KernelInputs
 from depthlaw.theory.kernel.predict import KernelUpdate, Stream
@@ -73,9 +74,7 @@ def predict(built: Built, optimizers: Sequence[Any], start: int) -> Prediction:
     return Prediction(roles=roles, why=why, seconds=round(time.thread_time() - began, 3))
 
 
-def _predicted(
-    built: Built, optimizers: Sequence[Any], start: int, began: float
-) -> Mapping[str, tuple[float, float]]:
+def _predicted(built: Built, optimizers: Sequence[Any], start: int, began: float) -> Mapping[str, tuple[float, float]]:
     if why := _unknown(built, optimizers, start):
         raise ValueError(why)
     config, sampled = as_config(built), _sampled(built)
@@ -156,6 +155,22 @@ class _Sampled(KernelInputs):
         return self.num_sequences if self.num_sequences > 1 else self.num_all
 
     @property
+    def scatter(self) -> float:
+        """The relative standard error of the root of what parts have in common, where the stream begins: by leaving out
+        each part in turn."""
+        number = self.num_parts
+        parts = np.arange(self.num_all) % number
+        sums = (parts == np.arange(number)[:, None]).astype(float)
+        between = sums @ self.products @ sums.T
+        np.fill_diagonal(between, 0.0)
+        total, own = between.sum(), between.sum(0)
+        if number < 3 or total <= 0:
+            return 1.0
+        without = (total - 2 * own) / ((number - 1) * (number - 2))
+        error = math.sqrt((number - 1) * float(np.var(without)))
+        return min(error / (2 * total / (number * (number - 1))), 1.0)
+
+    @property
     def groups(self) -> Array:
         return np.arange(self.num_all) % self.num_sequences
 
@@ -231,12 +246,14 @@ def _ends(
         power = 1.0 if role == "head" else 0.5  # of a part's size, in which rows of their own add up
         whole, part, one = values[0], values[1] / num_parts**power, values[2] / num_ones**power
         common = max(num_parts * whole**2 - part**2, 0.0) / (num_parts - 1)
-        low, high = (1.0, 1.0) if role == "head" else (math.sqrt(1 / rows + s / width) for s in (spread, spread + signs))
+        low, high = (
+            (1.0, 1.0) if role == "head" else (math.sqrt(1 / rows + s / width) for s in (spread, spread + signs))
+        )
         unit, (least, most) = width ** (1.5 - unit_power(_STEP, role)), found.get(role, (0.0, 0.0))
         found[role] = least + (unit * low * common / one if one else 0.0), most + unit * high * math.sqrt(common)
 
     layers = zip(*(answer.layers["encoder"] for answer in answers), strict=True)
-    for own, sublayer, spread in zip(layers, config.encoder, _spreads(config, answers[0].streams["encoder"]), strict=True):
+    for own, spread in zip(layers, _spreads(config, answers[0].streams["encoder"]), strict=True):
         for role in own[0]:
             add(role, [of[role] for of in own], spread + _within(config, role), _SIGNS * _size(config, role))
     for role in ("norm_gain", "norm_bias", "head"):  # behind all sublayers; each row of a head has a pull of its own
@@ -244,7 +261,7 @@ def _ends(
         if role in answers[0].roles and (role != "head" or _has_head(built)):
             rest = [max(of.roles[role] - own, 0.0) for of, own in zip(answers, inside, strict=True)]
             add(role, rest, 1.0, _SIGNS)
-    wider = 1 + len(config.encoder) / width
+    wider = (1 + len(config.encoder) / width) * (1 + sampled.scatter)
     return {role: (low / wider, high * wider) for role, (low, high) in found.items() if role not in left_out(built)}
 
 

@@ -71,7 +71,8 @@ class Roles:
 
 
 def read(module: nn.Module, inputs: Inputs) -> tuple[Roles, Built]:
-    """Run the module once and read it: what its parameters are for, and all that is read. ValueError, in one line, where it has no residual stream that can be read."""
+    """Run the module once and read it: what its parameters are for, and all that is read. ValueError, in one line,
+    where it has no residual stream that can be read."""
     seen: dict[Edge, Place] = {}
 
     def on(place: Place, tensor: Tensor) -> None:

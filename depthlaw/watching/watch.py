@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.auditing.reading.look import Built
 from depthlaw.watching.clients import Log, as_log
-from depthlaw.watching.compare import change_at, learnt_limit
+from depthlaw.watching.compare import MATTERS, change_at, learnt_limit
 from depthlaw.watching.predicted import predict
 from depthlaw.watching.probe import Moved, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
@@ -435,7 +435,8 @@ class Watch:
 
         then: called with role, step and how many times as far, at each look beyond the limit; if left out, a line is
         logged when that begins. What it raises ends the watch; SystemExit ends the run. With a reference all roles have
-        a limit from the beginning: twice as far, and more of a role whose steps are uneven in the reference itself.
+        a limit from the beginning, at looks where they are 5 % of the change or more: twice as far, and more of a role
+        whose steps are uneven in the reference itself.
         ValueError for a limit that is not above 0.
         """
         if not update > 0:
@@ -456,10 +457,12 @@ class Watch:
                 times, what = own.beside_reference, "in the reference"
             else:
                 times, what = own.change / self._bases.setdefault(role, own.change), "at the first look"
-            if role not in self._limits:
-                limit = math.inf if self._reference is None else learnt_limit(self._reference, role)
-                self._limits[role] = limit, None
-            limit, then = self._limits[role]
+            if role in self._limits:
+                limit, then = self._limits[role]
+            elif self._reference is None or abs(own.share or 0.0) < MATTERS:
+                limit, then = math.inf, None
+            else:
+                limit, then = learnt_limit(self._reference, role), None
             if times is None or times <= limit:
                 self._beyond.discard(role)
                 continue

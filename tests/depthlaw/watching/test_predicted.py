@@ -74,8 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.mark.parametrize("labels", LABELS)
-@pytest.mark.parametrize("build", [plain, hugging_face])
+@pytest.mark.parametrize(("build", "labels"), [*((plain, labels) for labels in LABELS), (hugging_face, "frequent")])
 def test_the_first_step_moves_what_was_predicted(build: Any, labels: str, folder: Path) -> None:
     """All of it, and each role that matters and is predicted, within what the prediction itself says."""
     run = run_of(build, 4, labels, folder)
@@ -90,18 +89,19 @@ def test_the_first_step_moves_what_was_predicted(build: Any, labels: str, folder
         assert ends[0] <= change <= ends[1], (role, ends, change)
 
 
-@pytest.mark.parametrize("build", [plain, hugging_face])
-def test_each_end_is_where_labels_agree_and_where_they_do_not(build: Any, folder: Path) -> None:
-    for labels, is_high in (("alike", True), ("any", False)):
-        run = run_of(build, 4, labels, folder)
+def test_the_high_end_is_where_labels_agree(folder: Path) -> None:
+    """There the step is nearer to it than to the low one, and further up than where each label is as often as any."""
+    places = []
+    for labels in ("alike", "any"):
+        run = run_of(plain, 4, labels, folder)
         ends, change = predicted_of(run, WHOLE), change_of(run.looks[0], WHOLE)
         assert ends is not None and change is not None
-        assert (change > math.sqrt(ends[0] * ends[1])) == is_high
+        places.append(math.log(change / ends[0]) / math.log(ends[1] / ends[0]))
+    assert places[0] > 0.5 and places[0] > places[1]
 
 
-@pytest.mark.parametrize("labels", LABELS)
-def test_two_runs_are_apart_by_what_was_predicted(labels: str, folder: Path) -> None:
-    found = compare(*(run_of(plain, layers, labels, folder) for layers in (2, 8)))
+def test_two_runs_are_apart_by_what_was_predicted(folder: Path) -> None:
+    found = compare(*(run_of(plain, layers, "frequent", folder) for layers in (2, 8)))
     for beside in (found.whole, *(role for role in found.roles if role.role in ("out", "fc1", "fc2"))):
         assert beside.predicted is not None and beside.predicted[0] > 0
         assert beside.predicted[0] <= beside.pairs[0].times <= beside.predicted[1], beside.role
