@@ -140,8 +140,8 @@ def _show(page: Page, runs: Sequence[Run], found: Comparison | None, verdict: Se
     page.show_whole([_beside_table(found) if found else _alone_table(runs[0])])
     if any(predicted_of(run, WHOLE) for run in runs):
         page.say(
-            "First predicted: of the first step, from a batch whose labels have nothing in common up to one whose tokens "
-            "all pull alike; without the embedding.",
+            "First predicted: of the first step, from a batch whose labels have nothing in common up to one whose "
+            "tokens all pull alike; embeddings are not predicted.",
             "dim",
         )
     if found:

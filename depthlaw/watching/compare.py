@@ -242,14 +242,25 @@ def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
         other = change_at(first, role, at, by)
         if own is not None and other is not None:
             pairs.append(Pair(at=at, first=other, second=own, is_between=at not in places))
-    ends = [predicted_of(run, role) for run in (first, second)]
-    times = sorted(two / one for one, two in zip(*ends, strict=True) if one) if ends[0] and ends[1] else []
     return Beside(
         role=role,
         share=(share_of(first, role), share_of(second, role)),
         pairs=pairs,
-        predicted=(times[0], times[-1]) if times else None,
+        predicted=_predicted_times(role, first, second),
     )
+
+
+def _predicted_times(role: str, first: Run, second: Run) -> tuple[float, float] | None:
+    """At least and at most, where both first steps are at the same end, and either prediction is off by what it leaves
+    open."""
+    ends_one, ends_two = predicted_of(first, role), predicted_of(second, role)
+    before, after = first.header.predicted, second.header.predicted
+    if ends_one is None or ends_two is None or before is None or after is None:
+        return None
+    one, two = before.wider, after.wider
+    low, high = (of / to if to else math.inf for to, of in zip(ends_one, ends_two, strict=True))
+    exact = low * two / one, high * one / two
+    return min(exact) / (one * two), max(exact) * one * two
 
 
 def predicted_of(run: Run, role: str) -> tuple[float, float] | None:

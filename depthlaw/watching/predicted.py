@@ -67,14 +67,16 @@ def predict(built: Built, optimizers: Sequence[Any], start: int) -> Prediction:
     """Of the first step of these optimizers; ``why`` says why there is no prediction. Nothing is raised."""
     began = time.thread_time()
     try:
-        roles = _predicted(built, optimizers, start, began)
+        roles, wider = _predicted(built, optimizers, start, began)
         why = None
     except Exception as error:  # a prediction is no reason to end a watch
-        roles, why = {}, in_words(error)
-    return Prediction(roles=roles, why=why, seconds=round(time.thread_time() - began, 3))
+        roles, wider, why = {}, 1.0, in_words(error)
+    return Prediction(roles=roles, wider=wider, why=why, seconds=round(time.thread_time() - began, 3))
 
 
-def _predicted(built: Built, optimizers: Sequence[Any], start: int, began: float) -> Mapping[str, tuple[float, float]]:
+def _predicted(
+    built: Built, optimizers: Sequence[Any], start: int, began: float
+) -> tuple[Mapping[str, tuple[float, float]], float]:
     if why := _unknown(built, optimizers, start):
         raise ValueError(why)
     config, sampled = as_config(built), _sampled(built)
@@ -92,7 +94,9 @@ def _predicted(built: Built, optimizers: Sequence[Any], start: int, began: float
 
     every, parts = ask(1), ask(sampled.num_parts)
     ones = parts if sampled.num_parts == sampled.num_all else ask(sampled.num_all)
-    return _ends(built, config, sampled, (every, parts, ones))
+    ends = _ends(built, config, sampled, (every, parts, ones))
+    wider = (1 + len(config.encoder) / config.d_model) * (1 + sampled.scatter)
+    return {role: (low / wider, high * wider) for role, (low, high) in ends.items()}, wider
 
 
 # ---------------------------------------------------------------- of what there is a prediction
@@ -261,8 +265,7 @@ def _ends(
         if role in answers[0].roles and (role != "head" or _has_head(built)):
             rest = [max(of.roles[role] - own, 0.0) for of, own in zip(answers, inside, strict=True)]
             add(role, rest, 1.0, _SIGNS)
-    wider = (1 + len(config.encoder) / width) * (1 + sampled.scatter)
-    return {role: (low / wider, high * wider) for role, (low, high) in found.items() if role not in left_out(built)}
+    return {role: ends for role, ends in found.items() if role not in left_out(built)}
 
 
 def _has_head(built: Built) -> bool:
@@ -276,7 +279,7 @@ def _spreads(config: ModelConfig, streams: Sequence[Stream]) -> list[float]:
     places = zip(config.encoder[1:], streams[1:], streams[2:], strict=False)
     for sublayer, before, behind in reversed([*places]):
         along = sublayer.residual_weight**2
-        if "post" in sublayer.norms:
+        if "post" in (sublayer.norms or ()):
             along = (1 - behind.branch_share) / before.second_moment
         part = min(along * 10 ** (behind.log10_gradient_square - before.log10_gradient_square), 1.0)
         # of I + B, tr K^2 = 1 + 4 b + s_B b^2 where tr B B^T = b, over (1 + b)^2; here part = 1 / (1 + b)

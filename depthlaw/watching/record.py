@@ -24,9 +24,11 @@ class _Line(BaseModel):
 
 class Prediction(_Line):
     """Of the first step. roles: by role, the least and the most that it changes in the logits, per unit learning rate
-    (``predicted.py``); why: why there is none, null where there is one. seconds: that it took."""
+    (``predicted.py``), each widened by the factor ``wider``, which the width and the probe leave open; why: why there
+    is none, null where there is one. seconds: of the processor, that it took."""
 
     roles: Mapping[str, tuple[float, float]]
+    wider: float
     why: str | None
     seconds: float
 

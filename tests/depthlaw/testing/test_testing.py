@@ -106,20 +106,19 @@ def test_another_draw_of_uneven_entries_is_no_change(table: str, tmp_path: Path)
     class Model(nn.Module):
         def __init__(self, num_layers: int, scale: float) -> None:
             super().__init__()
-            self.tables = nn.ModuleList(nn.Embedding(16, 32) for _ in range(2))
-            self.stack = builder()(num_layers)
-            values = [own.weight.data for own in self.tables]
+            self.first, self.second, self.stack = nn.Embedding(16, 32), nn.Embedding(16, 32), builder()(num_layers)
+            values = [self.first.weight.data, self.second.weight.data]
             if table == "uneven":
                 values[0].mul_(0.01)
                 values[1].zero_()[:, 0] = 10 * torch.randn(16)
             else:
                 for value in values:
-                    value.copy_(torch.distributions.LogNormal(0, 1.0).sample(value.shape))
+                    value.normal_().exp_()
             for value in values:
                 value.mul_(scale)
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            return self.stack(self.tables[0](ids) + self.tables[1](ids))
+            return self.stack(self.first(ids) + self.second(ids))
 
     def draw(seed: int, scale: float = 1.0) -> Any:
         return of(lambda num_layers: Model(num_layers, scale), seed=seed)

@@ -38,9 +38,9 @@ def plain(num_layers: int) -> nn.Module:
 def hugging_face(num_layers: int) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    size: dict[str, Any] = {"n_layer": num_layers, "n_embd": 128, "n_head": 4, "n_positions": 8, "vocab_size": VOCAB}
-    no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    size: Any = {"n_layer": num_layers, "n_embd": 128, "n_head": 4, "n_positions": 8, "vocab_size": VOCAB}
+    no_dropout: Any = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    ends: Any = {"bos_token_id": 0, "eos_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(**size, **no_dropout, **ends))
 
 
@@ -101,13 +101,21 @@ def test_the_high_end_is_where_labels_agree(folder: Path) -> None:
 
 
 def test_two_runs_are_apart_by_what_was_predicted(folder: Path) -> None:
-    found = compare(*(run_of(plain, layers, "frequent", folder) for layers in (2, 8)))
+    found = compare(run_of(plain, 2, "frequent", folder), run_of(plain, 8, "frequent", folder))
     for beside in (found.whole, *(role for role in found.roles if role.role in ("out", "fc1", "fc2"))):
         assert beside.predicted is not None and beside.predicted[0] > 0
         assert beside.predicted[0] <= beside.pairs[0].times <= beside.predicted[1], beside.role
 
 
 # ---------------------------------------------------------------- where there is none
+
+
+def small(num_layers: int = 2) -> Any:
+    model = GPT(num_layers, dropout=0.0)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return model
 
 
 def trained(model: Any) -> Any:
@@ -150,7 +158,7 @@ def no_head_yet(model: Any) -> Any:
 def test_where_nothing_is_predicted_a_line_says_why(
     change: Any, optimizer: Any, start: int, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = change(GPT(dropout=0.0))
+    model = change(small())
     opt = optimizer(model.parameters(), lr=1e-3)
     watch: Any = depthlaw.watch(model, opt, probe=batch(99), to=tmp_path / "run", start=start)
     loss = model(*batch(0))[1]
@@ -168,14 +176,14 @@ def test_where_nothing_is_predicted_a_line_says_why(
 def test_a_prediction_that_takes_too_long_or_fails_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(31)
     monkeypatch.setattr(module, "LONGEST", 0.0)
-    late = first_step(GPT(dropout=0.0), tmp_path / "late", "any").header.predicted
+    late = first_step(small(), tmp_path / "late", "any").header.predicted
     assert late is not None and late.why == "it would take more than 0 seconds"
 
     def broken(_: Any) -> Any:
         raise RuntimeError("no such thing")
 
     monkeypatch.setattr(module, "as_config", broken)
-    failed = first_step(GPT(dropout=0.0), tmp_path / "failed", "any").header.predicted
+    failed = first_step(small(), tmp_path / "failed", "any").header.predicted
     assert failed is not None and failed.why == "no such thing"
 
 
