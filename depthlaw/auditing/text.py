@@ -289,7 +289,7 @@ def _show_fault(page: Page, number: int, fault: Fault, whys: Sequence[str], has_
     side = f"{fault.side}: " if has_sides and fault.side else ""
     page.say(f"{number}. {side}{fault.what}", "bold red")
     rows = [("where:", ", ".join(_patterns(fault.where)))] if fault.where else []
-    rows += [("found:", fault.found), ("expected:", fault.expected)]
+    rows += [("found:", fault.found), ("expected:", fault.expected), ("kind:", fault.kind)]
     if fault.why:
         rows.append(("why:", f"As in {whys.index(fault.why) + 1}." if fault.why in whys else fault.why))
     page.show(columns(rows, indent=3))

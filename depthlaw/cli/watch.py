@@ -40,7 +40,11 @@ def run(
     plot: Path | None = option(
         "Draw what each step moved, by role, to a .png, .svg or .pdf file.", None, MORE, suffixes=options.FIGURES
     ),
-    follow: bool = option("Go on as long as the runs are being written, and show each new look.", None, MORE),
+    follow: bool = option(
+        "Go on as long as the runs are being written, and show each new look; wait for a file that is not there yet.",
+        None,
+        MORE,
+    ),
     as_json: bool = options.JSON,
 ) -> None:
     """Show what each step of a training run moved, by role; of two runs, which roles of the second move further.
@@ -93,9 +97,13 @@ def run(
 
 
 def _follow(paths: Sequence[str], answer: Callable[[bool], bool]) -> None:
-    """Answer for each new look, until nobody writes the files any more."""
+    """Answer for each new look, until nobody writes the files any more; before, until all of them are there."""
     from depthlaw.watching.record import is_being_written
 
+    if missing := [path for path in paths if not Path(path).exists()]:
+        say(f"no file {' and '.join(missing)} yet; waiting for it, until Ctrl-C")
+        while not all(Path(path).exists() for path in paths):
+            time.sleep(_POLLED)
     sizes: list[int] = []
     has_told = False
     while True:
@@ -125,11 +133,17 @@ def _show(page: Page, runs: Sequence[Run], found: Comparison | None, verdict: Se
             f"{number_of(len(run.looks), 'look')}, the last at step {last:,}",
             "dim",
         )
-    from depthlaw.watching.compare import ALIKE
+    from depthlaw.watching.compare import ALIKE, WHOLE, predicted_of
 
     for line in verdict:
         page.say(line, "bold" if line == verdict[0] else None)
     page.show_whole([_beside_table(found) if found else _alone_table(runs[0])])
+    if any(predicted_of(run, WHOLE) for run in runs):
+        page.say(
+            "First predicted: of the first step, from a batch whose labels have nothing in common up to one whose "
+            "tokens all pull alike; embeddings are not predicted.",
+            "dim",
+        )
     if found:
         page.say(
             f"Cells: how many times as far one step of {found.names[1]} moves the logits of its probe as one of "
@@ -160,12 +174,15 @@ def _beside_table(found: Comparison) -> Any:
     return _table(
         found.by,
         places,
-        [(row.role, row.share[1], [own.get(place) for place in places]) for row, own in zip(rows, times, strict=True)],
+        [
+            (row.role, row.share[1], row.predicted, [own.get(place) for place in places])
+            for row, own in zip(rows, times, strict=True)
+        ],
     )
 
 
 def _alone_table(run: Run) -> Any:
-    from depthlaw.watching.compare import MATTERS, WHOLE, change_of, columns, roles_of, share_of
+    from depthlaw.watching.compare import MATTERS, WHOLE, change_of, columns, predicted_of, roles_of, share_of
 
     share = {role: share_of(run, role) for role in roles_of(run)}
     roles = [WHOLE, *sorted((role for role in share if share[role] >= MATTERS), key=lambda role: -share[role])]
@@ -174,14 +191,31 @@ def _alone_table(run: Run) -> Any:
     return _table(
         "steps",
         places,
-        [(role, share.get(role, 1.0), [change_of(looks[place], role) for place in places]) for role in roles],
+        [
+            (role, share.get(role, 1.0), predicted_of(run, role), [change_of(looks[place], role) for place in places])
+            for role in roles
+        ],
     )
 
 
-def _table(by: str, places: Sequence[int], rows: Sequence[tuple[str, float, Sequence[float | None]]]) -> Any:
-    heads = ["role", "share", *(f"step {at:,}" if by == "steps" else f"{at:,} tokens" for at in places)]
+def _table(
+    by: str,
+    places: Sequence[int],
+    rows: Sequence[tuple[str, float, tuple[float, float] | None, Sequence[float | None]]],
+) -> Any:
+    """Where something was predicted of the first step, a column has it before what was measured."""
+    from depthlaw.watching.compare import between
+
+    is_predicted = any(predicted for _, _, predicted, _ in rows)
+    heads = ["role", "share", *["first predicted"] * is_predicted]
+    heads += [f"step {at:,}" if by == "steps" else f"{at:,} tokens" for at in places]
     lines = [
-        [role, f"{100 * share:.0f} %", *("-" if cell is None else f"{cell:.3g}" for cell in cells)]
-        for role, share, cells in rows
+        [
+            role,
+            f"{100 * share:.0f} %",
+            *["-" if predicted is None else between(predicted)] * is_predicted,
+            *("-" if cell is None else f"{cell:.3g}" for cell in cells),
+        ]
+        for role, share, predicted, cells in rows
     ]
     return grid(heads, lines, texts=["role"])

@@ -14,6 +14,8 @@ from depthlaw.auditing.laws import NEAR, SMALL, SURE, is_near
 from depthlaw.system.files import read_all, write_atomically
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from depthlaw.auditing.audit import Audit
     from depthlaw.auditing.reading.look import Built
 
@@ -24,10 +26,30 @@ class _Part(BaseModel):
 
 class Start(_Part):
     """How large the entries of a matrix, or of all parameters of a role, are at the start: their standard deviation, or
-    the root mean square of what is no branch matrix."""
+    the root mean square of what is no branch matrix. scatter: the relative standard error of that size as the entries'
+    own fourth moments tell it; null in files of before, where it is that of normal entries."""
 
     size: float
     entries: int
+    scatter: float | None = None
+
+    @property
+    def error(self) -> float:
+        """Entries that are drawn more evenly than normal ones are taken for normal."""
+        of_normal = math.sqrt(1 / (2 * self.entries))
+        return of_normal if self.scatter is None else max(self.scatter, of_normal)
+
+    @classmethod
+    def of(cls, values: Sequence[Tensor], size: float | None = None) -> Start:
+        """Of all entries of these together. size: where it is known."""
+        entries = sum(value.numel() for value in values)
+        second, fourth = (sum(value.double().pow(n).sum().item() for value in values) / entries for n in (2, 4))
+        spread = max(fourth - second**2, 0.0)
+        return cls(
+            size=math.sqrt(second) if size is None else size,
+            entries=entries,
+            scatter=math.sqrt(spread / entries) / (2 * second) if second else 0.0,
+        )
 
 
 class Sublayer(_Part):
@@ -112,11 +134,10 @@ def _few(places: Sequence[str]) -> str:
 
 def _model(built: Built) -> Model:
     own = {weight.name for weight in built.weights}
-    others: dict[str, list[tuple[float, int]]] = {}
+    others: dict[str, list[Tensor]] = {}
     for name, parameter in built.module.named_parameters():
-        if name not in own:
-            square = parameter.detach().double().square().sum().item()
-            others.setdefault(built.others.get(name, "other"), []).append((square, parameter.numel()))
+        if name not in own and parameter.numel():
+            others.setdefault(built.others.get(name, "other"), []).append(parameter.detach())
     return Model(
         sublayers=[
             Sublayer(
@@ -126,16 +147,12 @@ def _model(built: Built) -> Model:
                 residual_weight=sub.residual_weight,
                 branch_weight=sub.branch_weight,
                 norms=sorted(sub.norms),
-                weights={w.role: Start(size=w.std, entries=math.prod(w.shape)) for w in sub.weights},
+                weights={w.role: Start.of([w.of(w.parameter.detach())], w.std) for w in sub.weights},
             )
             for sub in built.sublayers
         ],
         final_norm=dict(built.final),
-        others={
-            role: Start(size=math.sqrt(sum(s for s, _ in parts) / number), entries=number)
-            for role, parts in others.items()
-            if (number := sum(n for _, n in parts))
-        },
+        others={role: Start.of(values) for role, values in others.items()},
     )
 
 
@@ -164,7 +181,7 @@ def _starts(then: Mapping[str, Start], now: Mapping[str, Start]) -> Iterator[str
             yield f"{role} is {'new' if role in now else 'no longer there'}"
             continue
         old, new = then[role], now[role]
-        error = math.sqrt(1 / (2 * old.entries) + 1 / (2 * new.entries))
+        error = math.hypot(old.error, new.error)
         if (old.size > 0) != (new.size > 0) or (
             old.size > 0 and abs(math.log(new.size / old.size)) > max(SURE * error, SMALL)
         ):

@@ -15,7 +15,7 @@ from depthlaw.watching.record import Look, NothingYetError, Run, check_architect
 ALIKE = 1.5
 """Up to so many times as far is alike: another batch and other weights alone make about a tenth or two."""
 MATTERS = 0.05
-"""The least share of what a step changes at which a role is told."""
+"""The least share of what a step changes at which a role is told, as the advice has it of the update."""
 WHOLE = "whole"
 _MOST_PARTS = 4
 """Of a course that is told part by part."""
@@ -53,11 +53,13 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A role in both runs. share: of the logits' change, by run, the mean over the looks; 1 of the whole."""
+    """A role in both runs. share: of the logits' change, by run, the mean over the looks; 1 of the whole. predicted:
+    how many times as far the first step was to move the second run, at least and at most."""
 
     role: str
     share: tuple[float, float]
     pairs: Sequence[Pair]
+    predicted: tuple[float, float] | None
 
     @property
     def matters(self) -> bool:
@@ -163,6 +165,7 @@ class Comparison:
                 {"start": p.start, "end": p.end, "num_looks": p.num_looks, "course": p.course, "times": p.times}
                 for p in beside.parts
             ],
+            "predicted": beside.predicted,
             "text": beside.text(self.by),
         }
 
@@ -239,7 +242,39 @@ def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
         other = change_at(first, role, at, by)
         if own is not None and other is not None:
             pairs.append(Pair(at=at, first=other, second=own, is_between=at not in places))
-    return Beside(role=role, share=(share_of(first, role), share_of(second, role)), pairs=pairs)
+    return Beside(
+        role=role,
+        share=(share_of(first, role), share_of(second, role)),
+        pairs=pairs,
+        predicted=_predicted_times(role, first, second),
+    )
+
+
+def _predicted_times(role: str, first: Run, second: Run) -> tuple[float, float] | None:
+    """At least and at most, where both first steps are at the same end, and either prediction is off by what it leaves
+    open."""
+    ends_one, ends_two = predicted_of(first, role), predicted_of(second, role)
+    before, after = first.header.predicted, second.header.predicted
+    if ends_one is None or ends_two is None or before is None or after is None:
+        return None
+    one, two = before.wider, after.wider
+    low, high = (of / to if to else math.inf for to, of in zip(ends_one, ends_two, strict=True))
+    exact = low * two / one, high * one / two
+    return min(exact) / (one * two), max(exact) * one * two
+
+
+def predicted_of(run: Run, role: str) -> tuple[float, float] | None:
+    """The least and the most that the first step was predicted to move the logits, at the rates that it had: one role's
+    part, or all of it, where roles that are not predicted (embeddings) have the share that was measured. None where
+    nothing was predicted, or that step was not looked at."""
+    predicted, look = run.header.predicted, run.looks[0] if run.looks else None
+    if predicted is None or look is None or look.step:
+        return None
+    roles = {name: own for name, own in look.roles.items() if name in predicted.roles and role in (WHOLE, name)}
+    ends = [[end * (own.rate or 0.0) for end in predicted.roles[name]] for name, own in roles.items()]
+    share = sum(own.share or 0.0 for own in roles.values()) if role == WHOLE else 1.0
+    low, high = (sum(of_end) / share for of_end in zip(*ends, strict=True)) if ends and share > 0 else (0.0, 0.0)
+    return (low, high) if high else None
 
 
 def change_at(run: Run, role: str, at: int, by: By = "steps") -> float | None:
@@ -303,7 +338,31 @@ def described(run: Run) -> list[str]:
         told = [f"{role} {times[role]:.2g}" for role in times if role == WHOLE or share_of(run, role) >= MATTERS]
         if told:
             lines.append(f"Times as far as at step {first.step:,}: {', '.join(told)}.")
+    if (ends := predicted_of(run, WHOLE)) and (whole := change_of(first, WHOLE)):
+        beyond = [role for role, own in first.roles.items() if _is_beyond(run, role, own.share)]
+        lines.append(
+            f"The first step moved the logits by {whole:.3g}; predicted were {between(ends)}"
+            + (f". Otherwise than predicted: {', '.join(beyond)}." if beyond else ", and each role that matters is so.")
+        )
+    elif run.header.predicted is not None and run.header.predicted.why:
+        lines.append(f"The first step was not predicted: {run.header.predicted.why}.")
     return lines
+
+
+def _is_beyond(run: Run, role: str, share: float | None) -> bool:
+    change, ends = change_of(run.looks[0], role), predicted_of(run, role)
+    return bool(ends and change and (share or 0.0) >= MATTERS and not ends[0] <= change <= ends[1])
+
+
+def between(ends: tuple[float, float]) -> str:
+    """In words.
+
+    >>> from depthlaw.watching.compare import between
+    >>> between((0.0312, 0.0567))
+    '0.031 to 0.057'
+    """
+    low, high = (f"{end:.2g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
 
 
 def document_of(run: Run) -> dict[str, Any]:
@@ -316,6 +375,10 @@ def _run_document(run: Run) -> dict[str, Any]:
         "path": run.path,
         "header": run.header.model_dump(mode="json"),
         "looks": [look.model_dump(mode="json") for look in run.looks],
+        "first_step": [
+            {"role": role, "measured": change_of(run.looks[0], role), "predicted": predicted_of(run, role)}
+            for role in (WHOLE, *run.looks[0].roles)
+        ],
     }
 
 

@@ -22,10 +22,21 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
+class Prediction(_Line):
+    """Of the first step. roles: by role, the least and the most that it changes in the logits, per unit learning rate
+    (``predicted.py``), each widened by the factor ``wider``, which the width and the probe leave open; why: why there
+    is none, null where there is one. seconds: of the processor, that it took."""
+
+    roles: Mapping[str, tuple[float, float]]
+    wider: float
+    why: str | None
+    seconds: float
+
+
 class Header(_Line):
     """What is watched. roles: by role, how many trained or frozen parameters it has. num_layers: by side. probe: what
     the module is called with, and its digest. every, budget: as the watch was asked; memory_bytes: what a look holds
-    beside its passes."""
+    beside its passes. predicted: what the first step was predicted to be."""
 
     kind: Literal["depthlaw-watch"] = "depthlaw-watch"
     version: Literal[1] = VERSION
@@ -40,6 +51,7 @@ class Header(_Line):
     every: int
     budget: float | None
     memory_bytes: int
+    predicted: Prediction | None = None
 
     @property
     def layers(self) -> str:

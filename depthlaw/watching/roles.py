@@ -70,8 +70,9 @@ class Roles:
         return {name: [self.names[int(number)] for number in own.unique()] for name, own in fused.items()}
 
 
-def read(module: nn.Module, inputs: Inputs) -> Roles:
-    """Run the module once and read it. ValueError, in one line, where it has no residual stream that can be read."""
+def read(module: nn.Module, inputs: Inputs) -> tuple[Roles, Built]:
+    """Run the module once and read it: what its parameters are for, and all that is read. ValueError, in one line,
+    where it has no residual stream that can be read."""
     seen: dict[Edge, Place] = {}
 
     def on(place: Place, tensor: Tensor) -> None:
@@ -83,7 +84,7 @@ def read(module: nn.Module, inputs: Inputs) -> Roles:
     of = _by_name(built)
     names = list(dict.fromkeys(name for own in of.values() for name in own))
     hidden, is_hidden = _hidden(built, seen)
-    return Roles(
+    roles = Roles(
         names=names,
         of={name: own[0] if len(own) == 1 else _numbers(built, name, own, names) for name, own in of.items()},
         num_layers={side: built.num_layers(side) for side in built.sides},
@@ -102,6 +103,7 @@ def read(module: nn.Module, inputs: Inputs) -> Roles:
         hidden=hidden,
         is_hidden=is_hidden,
     )
+    return roles, built
 
 
 def _role(built: Built, role: str, side: str) -> str:

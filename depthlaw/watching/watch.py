@@ -31,8 +31,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
+from depthlaw.auditing.reading.look import Built
 from depthlaw.watching.clients import Log, as_log
-from depthlaw.watching.compare import change_at, learnt_limit
+from depthlaw.watching.compare import MATTERS, change_at, learnt_limit
+from depthlaw.watching.predicted import predict
 from depthlaw.watching.probe import Moved, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
 from depthlaw.watching.roles import OTHER, read, unwrapped
@@ -197,11 +199,12 @@ class Watch:
             raise ValueError("its parameters are cut by FSDP1, tensor parallelism or ZeRO-3, which a watch cannot read")
         answer = probe(self._module) if callable(probe) else probe
         self._inputs = copy.deepcopy(given(answer, self._module))  # a loader may fill its tensors anew
-        self._read()
+        built = self._read()
         if reference is not None:
             self._refer(reference)
         if to is not None:
-            self._writer = Writer(to, self._header())
+            predicted = predict(built, self._optimizers, self._first)
+            self._writer = Writer(to, self._header().model_copy(update={"predicted": predicted}))
         if self._shards is None:
             self._hook_on()
         self._spent = time.perf_counter() - self._began
@@ -211,16 +214,17 @@ class Watch:
             if hasattr(optimizer, "register_step_pre_hook"):
                 self._hooks.append(optimizer.register_step_pre_hook(lambda own, *_: self._on_step(own)))
 
-    def _read(self) -> None:
+    def _read(self) -> Built:
         """The roles, and the names that they are of; anew where parameters were added."""
         try:
-            roles = read(self._module, self._inputs)
+            roles, built = read(self._module, self._inputs)
         except ValueError:
             raise
         except Exception as error:  # of a probe that does not fit, whatever the module raises
             raise ValueError(f"reading {type(self._module).__name__} on the probe: {line_of(error)}") from error
         self._names = {name for name, _ in self._module.named_parameters()}
         self._probe = Probe(self._module, self._inputs, roles)
+        return built
 
     def _header(self) -> Header:
         roles, counts = self._probe.roles, dict.fromkeys(self._probe.roles.names, 0)
@@ -431,7 +435,8 @@ class Watch:
 
         then: called with role, step and how many times as far, at each look beyond the limit; if left out, a line is
         logged when that begins. What it raises ends the watch; SystemExit ends the run. With a reference all roles have
-        a limit from the beginning: twice as far, and more of a role whose steps are uneven in the reference itself.
+        a limit from the beginning, at looks where they are 5 % of the change or more: twice as far, and more of a role
+        whose steps are uneven in the reference itself.
         ValueError for a limit that is not above 0.
         """
         if not update > 0:
@@ -452,10 +457,12 @@ class Watch:
                 times, what = own.beside_reference, "in the reference"
             else:
                 times, what = own.change / self._bases.setdefault(role, own.change), "at the first look"
-            if role not in self._limits:
-                limit = math.inf if self._reference is None else learnt_limit(self._reference, role)
-                self._limits[role] = limit, None
-            limit, then = self._limits[role]
+            if role in self._limits:
+                limit, then = self._limits[role]
+            elif self._reference is None or abs(own.share or 0.0) < MATTERS:
+                limit, then = math.inf, None
+            else:
+                limit, then = learnt_limit(self._reference, role), None
             if times is None or times <= limit:
                 self._beyond.discard(role)
                 continue

@@ -1,6 +1,7 @@
 """``depthlaw watch``: what it prints and draws of files of runs, and what it refuses."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -35,20 +36,35 @@ def test_two_runs_are_a_verdict_in_a_screen(two: Path) -> None:
     assert all(f">{text}<" in drawn for text in ("all of the step", "fc2", "q", "12 layers", "48 layers"))
 
 
+def test_one_run_is_what_its_steps_moved(two: Path) -> None:
+    shown = " ".join(told("watch", "run48.jsonl", "--plot", "one.png", COLUMNS="100").split())
+    assert "Step 80 moved the logits by 1 (root mean square): fc2 50 %, q 50 %." in shown
+    assert "Times as far as at step 0: whole 0.5, fc2 0.33, q 1." in shown
+    assert Path("one.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_document_has_the_runs_and_their_pairs(tmp_path: Path) -> None:
-    """Of real runs, whose looks are the lines of their files."""
+    """Of real runs, whose looks are the lines of their files, with what was predicted of the first step."""
     paths = [trained(tmp_path / f"run{n}.jsonl", n) for n in (1, 2)]
     found = document("watch", *paths)
     assert [*found][1:] == ["runs", "names", "by", "alike", "roles", "has_other_probe", "verdict"]
     for run, path in zip(found["runs"], paths, strict=True):
         assert run["path"] == str(path)
         assert [one["step"] for one in run["looks"]] == [0, 1, 2, 4, 8]
+        steps = {one["role"]: one for one in run.pop("first_step")}
+        assert steps["whole"]["measured"] == run["looks"][0]["whole"]
+        low, high = run["header"]["predicted"]["roles"]["fc2"]
+        rate = run["looks"][0]["roles"]["fc2"]["rate"]
+        assert steps["fc2"]["predicted"] == pytest.approx([low * rate, high * rate])
         assert Run.model_validate(run) == Run.read(path)
     whole: Any = found["roles"][0]
     assert whole["role"] == "whole" and whole["pairs"][0]["times"] == pytest.approx(
         found["runs"][1]["looks"][0]["whole"] / found["runs"][0]["looks"][0]["whole"]
     )
-    assert {"share", "pairs", "parts", "text"} < whole.keys()
+    assert {"share", "pairs", "parts", "text", "predicted"} < whole.keys() and len(whole["predicted"]) == 2
+    shown = " ".join(told("watch", *paths, "--plot", tmp_path / "both.svg", COLUMNS="120").split())
+    assert "first predicted" in shown and f"{whole['predicted'][0]:.2g} to {whole['predicted'][1]:.2g}" in shown
+    assert "Bars: what the first step was predicted to move." in (tmp_path / "both.svg").read_text(encoding="utf-8")
     by_tokens = document("watch", *paths, "--by", "tokens")
     assert by_tokens["by"] == "tokens" and by_tokens["roles"][0]["pairs"][1]["at"] == 64
     assert [*document("watch", paths[0])] == ["schema_version", "runs", "verdict"]
@@ -79,15 +95,24 @@ def other_architecture(path: Path) -> None:
 )
 def test_what_is_no_pair_of_runs_is_refused_in_one_line(change: Any, line: str, two: Path) -> None:
     change(Path("run48.jsonl"))
-    for more in ((), ("--follow",)):
+    for more in [(), *[("--follow",)] * Path("run48.jsonl").exists()]:  # else it is waited for
         assert line in refusal("watch", "run12.jsonl", "run48.jsonl", *more)
+
+
+def test_a_file_that_never_comes_is_waited_for_until_it_is_stopped(two: Path) -> None:
+    with subprocess.Popen(
+        [DEPTHLAW, "watch", "run12.jsonl", "none.jsonl", "--follow"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "depthlaw: no file none.jsonl yet; waiting for it, until Ctrl-C\n"
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 130
 
 
 def test_a_run_is_followed_until_nobody_writes_it(two: Path) -> None:
     """In a process of its own, which sees the file grow and ends when it is closed."""
     path = Path("run.jsonl")
-    made(path, {"fc2": {}})
-    writer = Writer(path, Run.read("run12.jsonl").header.model_copy(update={"roles": {"fc2": 64}}))
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [DEPTHLAW, "watch", path, "--follow"],
@@ -97,6 +122,8 @@ def test_a_run_is_followed_until_nobody_writes_it(two: Path) -> None:
         env=environment,
     ) as process:
         assert process.stdout is not None and process.stderr is not None
+        assert process.stderr.readline() == "depthlaw: no file run.jsonl yet; waiting for it, until Ctrl-C\n"
+        writer = Writer(path, Run.read("run12.jsonl").header.model_copy(update={"roles": {"fc2": 64}}))
         assert process.stderr.readline() == "depthlaw: no look yet; waiting for the first\n"
         writer.add(look(0, {"fc2": 0.25}))
         while not (line := process.stdout.readline()).startswith("Step"):

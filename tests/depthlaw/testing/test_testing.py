@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from depthlaw.auditing.audit import audit
@@ -95,6 +96,48 @@ def test_another_draw_is_no_change_and_another_scale_is(tmp_path: Path) -> None:
     assert accepted.changes(of(builder(final=False)))[0] == (
         "The final norm is another than was accepted (1 layers, 2 layers)."
     )
+
+
+@pytest.mark.parametrize("table", ["uneven", "heavy"])
+def test_another_draw_of_uneven_entries_is_no_change(table: str, tmp_path: Path) -> None:
+    """Few large entries beside many small ones, and entries with heavy tails: their sizes scatter by more than those of
+    normal entries."""
+
+    class Model(nn.Module):
+        def __init__(self, num_layers: int, scale: float) -> None:
+            super().__init__()
+            self.first, self.second, self.stack = nn.Embedding(16, 32), nn.Embedding(16, 32), builder()(num_layers)
+            values = [self.first.weight.data, self.second.weight.data]
+            if table == "uneven":
+                values[0].mul_(0.01)
+                values[1].zero_()[:, 0] = 10 * torch.randn(16)
+            else:
+                for value in values:
+                    value.normal_().exp_()
+            for value in values:
+                value.mul_(scale)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.stack(self.first(ids) + self.second(ids))
+
+    def draw(seed: int, scale: float = 1.0) -> Any:
+        return of(lambda num_layers: Model(num_layers, scale), seed=seed)
+
+    path = tmp_path / "accepted.json"
+    Outcome.of(draw(0)).baseline.write(path)
+    accepted = Baseline.read(path)
+    assert [accepted.changes(draw(seed)) for seed in range(1, 9)] == [[]] * 8
+    assert any(line.startswith("embedding starts at") for line in accepted.changes(draw(1, 10.0)))
+
+
+def test_a_baseline_of_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "accepted.json"
+    Outcome.of(of(builder())).baseline.write(path)
+    path.write_text(re.sub(r',\s*"scatter": [-e.\d]+', "", path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert "scatter" not in path.read_text(encoding="utf-8")
+    accepted = Baseline.read(path)
+    assert accepted.changes(of(builder(), seed=1)) == []
+    assert accepted.changes(of(builder(1.5)))
 
 
 def test_a_fault_that_was_accepted_does_not_count_and_a_new_one_does(tmp_path: Path) -> None:

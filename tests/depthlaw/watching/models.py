@@ -9,11 +9,11 @@ VOCAB, WIDTH = 17, 16
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.c_fc, self.c_out = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.c_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def attend(self, x: Tensor) -> Tensor:
         q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.c_attn(x).chunk(3, -1))
@@ -27,11 +27,13 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """checkpoints: None, or use_reentrant of torch's activation checkpoints."""
 
-    def __init__(self, num_layers: int = 2, dropout: float = 0.1, checkpoints: bool | None = None) -> None:
+    def __init__(
+        self, num_layers: int = 2, dropout: float = 0.1, checkpoints: bool | None = None, width: int = WIDTH
+    ) -> None:
         super().__init__()
-        self.table, self.places = nn.Embedding(VOCAB, WIDTH), nn.Embedding(8, WIDTH)
-        self.drop, self.blocks = nn.Dropout(dropout), nn.ModuleList(Block() for _ in range(num_layers))
-        self.ln_f, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCAB, bias=False)
+        self.table, self.places = nn.Embedding(VOCAB, width), nn.Embedding(8, width)
+        self.drop, self.blocks = nn.Dropout(dropout), nn.ModuleList(Block(width) for _ in range(num_layers))
+        self.ln_f, self.head = nn.LayerNorm(width), nn.Linear(width, VOCAB, bias=False)
         self.head.weight = self.table.weight
         self.checkpoints = checkpoints
         for name, parameter in self.named_parameters():

@@ -15,6 +15,9 @@ def trained(path: Path, num_layers: int, num_steps: int = 9, **options: Any) -> 
     """Of a small GPT, looked at at the steps 0, 1, 2, 4 and 8."""
     torch.manual_seed(1)
     model = GPT(num_layers=num_layers)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     watch = depthlaw.watch(model, optimizer, probe=batch(99), to=path, every=8, budget=None, **options)
     for step in range(num_steps):

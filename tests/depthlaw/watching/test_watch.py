@@ -501,6 +501,13 @@ def test_a_reference_sets_limits_and_an_alarm_is_told_where_it_begins(tmp_path, 
     assert not watch.has_ended
 
 
+def test_a_role_that_hardly_matters_is_no_alarm_unless_it_is_asked_for(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("depthlaw.watching.watch.MATTERS", 1.1)
+    assert times_five(tmp_path, caplog, steps=(0, 1, 3))[1] == []
+    told = times_five(tmp_path / "asked", caplog, steps=(0, 1, 3), limit=2.5)[1]
+    assert [line.split(" moves ")[0] for line in told] == ["depthlaw: step 0: fc2", "depthlaw: step 3: fc2"]
+
+
 def test_a_function_is_called_at_each_look_beyond_the_limit(tmp_path, caplog):
     called = []
     _, told = times_five(tmp_path, caplog, steps=(0, 1, 3), limit=2.5, then=lambda *alarm: called.append(alarm))
@@ -537,6 +544,27 @@ def test_a_limit_that_cannot_be_is_refused(update):
 def test_between_looks_of_the_reference_stands_the_line_through_them(tmp_path):
     run = Run.read(made(tmp_path / "run.jsonl", {"fc2": {0: 1.0, 4: 16.0}}))
     assert [change_at(run, "fc2", step) for step in (0, 2, 4, 5)] == [1.0, pytest.approx(4.0), 16.0, None]
+
+
+def test_a_reference_of_another_architecture_is_told_and_left_out(tmp_path, caplog):
+    """A GPT-2 beside a Llama."""
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    size: Any = {"vocab_size": 17, "bos_token_id": 0, "eos_token_id": 0}
+    heads: Any = {"num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 32}
+    llama, path = LlamaForCausalLM(LlamaConfig(**size, **heads)), tmp_path / "llama.jsonl"
+    depthlaw.watch(llama, optimizers(llama), probe=PROBE[0], to=path).close()
+    gpt: Any = GPT2LMHeadModel(GPT2Config(**size, n_embd=16, n_head=2, n_layer=1, n_positions=8))
+    opts = optimizers(gpt)
+    watch: Any = depthlaw.watch(gpt, opts, probe=PROBE[0], reference=path)
+    gpt(PROBE[0]).logits.square().mean().backward()
+    opts[0].step()
+    watch.step()
+    assert watch.last is not None and not watch.has_ended
+    assert all(own.beside_reference is None for own in watch.last.roles.values())
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("depthlaw: the watch goes on without its reference: ") and "\n" not in told
+    assert "llama.jsonl is of another architecture than this model: only one has" in told and "fc3" in told
 
 
 def test_a_reference_that_does_not_fit_is_told_and_left_out(tmp_path, caplog):
