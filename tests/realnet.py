@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -202,3 +203,27 @@ def measure(stack: Stack, width: int, num_seeds: int, seed: int) -> Sums:
     parts = [_run(stack, width, size, generator) for size in sizes]
     sums = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
     return sums | {(name, "update"): sums[name, "fc1"] + sums[name, "fc2"] for name in FUNCTIONALS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """What one functional's mean over independent networks at several widths tends to as 1/d -> 0."""
+
+    limit: float
+    limit_error: float
+
+
+def extrapolate(widths: Sequence[int], samples: Sequence[Tensor], degree: int = 2) -> Curve:
+    """Weighted least squares of the mean in powers of 1/d; the standard error comes from the seeds alone."""
+    means = np.array([float(s.mean()) for s in samples])
+    errors = np.array([float(s.std()) / math.sqrt(len(s)) for s in samples])
+    if not errors.any():  # not random: the same number in every network
+        limit, limit_error = (float(means[-1]), 0.0) if np.ptp(means) == 0 else (math.nan, math.nan)
+    else:
+        design = np.vander(1 / np.array(widths, dtype=float), degree + 1, increasing=True)
+        scale = np.abs(design).max(0)
+        scaled = design / scale / errors[:, None]
+        covariance = np.linalg.inv(scaled.T @ scaled)
+        limit = float((covariance @ scaled.T @ (means / errors))[0] / scale[0])
+        limit_error = float(math.sqrt(covariance[0, 0]) / scale[0])
+    return Curve(limit=limit, limit_error=limit_error)
