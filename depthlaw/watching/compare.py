@@ -339,10 +339,14 @@ def described(run: Run) -> list[str]:
         if told:
             lines.append(f"Times as far as at step {first.step:,}: {', '.join(told)}.")
     if (ends := predicted_of(run, WHOLE)) and (whole := change_of(first, WHOLE)):
-        beyond = [role for role, own in first.roles.items() if _is_beyond(run, role, own.share)]
+        beyond = [_beyond(run, role) for role, own in first.roles.items() if _is_beyond(run, role, own.share)]
         lines.append(
             f"The first step moved the logits by {whole:.3g}; predicted were {between(ends)}"
             + (f". Otherwise than predicted: {', '.join(beyond)}." if beyond else ", and each role that matters is so.")
+        )
+    elif run.header.predicted is not None and run.header.predicted.roles and first.whole == 0:
+        lines.append(
+            "The first step moved nothing, at a learning rate of 0: nothing is held against what was predicted."
         )
     elif run.header.predicted is not None and run.header.predicted.why:
         lines.append(f"The first step was not predicted: {run.header.predicted.why}.")
@@ -352,6 +356,14 @@ def described(run: Run) -> list[str]:
 def _is_beyond(run: Run, role: str, share: float | None) -> bool:
     change, ends = change_of(run.looks[0], role), predicted_of(run, role)
     return bool(ends and change and (share or 0.0) >= MATTERS and not ends[0] <= change <= ends[1])
+
+
+def _beyond(run: Run, role: str) -> str:
+    """A role that moved otherwise than predicted, and how far beyond the nearer end."""
+    change, (low, high) = change_of(run.looks[0], role) or 0.0, predicted_of(run, role) or (math.nan, math.nan)
+    return (
+        f"{role} ({change / low:.2g} of the least)" if change < low else f"{role} ({change / high:.2g} times the most)"
+    )
 
 
 def between(ends: tuple[float, float]) -> str:

@@ -54,6 +54,8 @@ _EFFORT = 0.125
 """Of quasi-random points: their error is some percent, and both ends lie much further apart."""
 _SIGNS = math.pi / 2 - 1
 """What signs add to the spread, where they stand for a gradient of rank one."""
+_MOST_EPS = 1e-6
+"""Of the optimizer: with a larger one beside it, an entry's first step may be smaller than its sign."""
 _ALIKE = 1e-3
 _COUNTS = 0.1
 """What is below a tenth adds less than a hundredth to a mean square."""
@@ -109,6 +111,9 @@ def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
         "the run goes on from an earlier step": start > 0 or any(getattr(one, "state", None) for one in optimizers),
         f"the length of the first step of {' and '.join(sorted(others)) or 'no optimizer'} depends on the loss, or is "
         "not derived": bool(others) or not optimizers,
+        f"an eps above {_MOST_EPS:g} makes the first step smaller than a sign": any(
+            group.get("eps", 0.0) > _MOST_EPS for one in optimizers for group in one.param_groups
+        ),
         "the model is trained already: gains of its norms differ from entry to entry": _is_trained(built),
         f"not all of it was read: {(*built.unread, *built.joined, '')[0]}": bool(built.unread or built.joined),
         "layers share their matrices": bool(built.shared),

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,7 @@ def no_head_yet(model: Any) -> Any:
         (large_biases, torch.optim.AdamW, 0, "biases that do not start at 0 count"),
         (no_head_yet, torch.optim.AdamW, 0, "its head starts at 0"),
         (lambda model: model, torch.optim.SGD, 0, "the length of the first step of SGD depends on the loss"),
+        (lambda model: model, partial(torch.optim.AdamW, eps=0.1), 0, "an eps above 1e-06 makes the first step"),
         (lambda model: model, torch.optim.AdamW, 7, "the run goes on from an earlier step"),
     ],
 )
@@ -171,6 +172,20 @@ def test_where_nothing_is_predicted_a_line_says_why(
     assert run.header.predicted.why is not None and why in run.header.predicted.why
     assert not run.header.predicted.roles and predicted_of(run, WHOLE) is None
     assert described(run)[-1].startswith(f"The first step was not predicted: {why}")
+
+
+def test_a_first_step_of_rate_0_is_told_as_that(tmp_path: Path) -> None:
+    """As a warm-up's is."""
+    model = small()
+    opt = torch.optim.AdamW(model.parameters(), lr=0.0)
+    watch = depthlaw.watch(model, opt, probe=batch(99), to=tmp_path / "run")
+    model(*batch(0))[1].backward()
+    opt.step()
+    watch.step()
+    watch.close()
+    run = Run.read(tmp_path / "run")
+    assert run.header.predicted is not None and run.header.predicted.roles
+    assert described(run)[-1].startswith("The first step moved nothing, at a learning rate of 0")
 
 
 def test_a_prediction_that_takes_too_long_or_fails_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
