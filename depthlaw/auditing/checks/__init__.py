@@ -56,6 +56,7 @@ WITHOUT_CLAIM: Sequence[Check] = (
     odd.odd_stds,
     norms.unnormed_ends,
     weights.growing_branches,
+    weights.growing_stream,
 )
 """What no model means to have, where it is not said what it is to be."""
 OF_EPSILONS: Sequence[Check] = (norms.norms_that_do_not_normalise,)

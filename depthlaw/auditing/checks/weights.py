@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from depthlaw.auditing.expected import Pair
@@ -10,6 +11,8 @@ from depthlaw.auditing.fixes import CONSTANT, Assign, Edit, Entry, summed
 from depthlaw.auditing.laws import NEAR, by_num_layers, is_near, layers_of, power_of, share_of_layers
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, names_of
 
+GROWS = 0.7
+"""Of a logarithm's growth in proportion to the number of layers: what is nearer to that than to its square root."""
 Pairs = Sequence[tuple[Depth, Pair]]
 
 
@@ -101,20 +104,56 @@ def growing_branches(models: Models) -> Faults:
             for sub in depth.built.sides.get(side, ())
             if sub.trained != "gate" and sub.residual_weight and sub.branch_weight
         ]
-        ratios = {(d.counts[side], s.index, s.kind): abs(s.branch_weight / s.residual_weight) for d, s in own}
+        # behind a norm on the stream the ratio is all that counts
+        ratios = {
+            (d.counts[side], s.index, s.kind): abs(s.branch_weight / (s.residual_weight if "post" in s.norms else 1))
+            for d, s in own
+        }
         power = power_of(by_num_layers(ratios))
         if power is None or power < NEAR:
             continue
         depth, sub = own[-1]
+        is_post = "post" in sub.norms
         number = ratios[depth.counts[side], sub.index, sub.kind]
         law = f"{number / depth.counts[side] ** power:.4g} * {models.called(side)}**{power:.3g}"
         yield Fault(
             kind="residual-weight",
-            says="A number that grows with the number of layers stands on the branches, not on the stream.",
+            says="A number that grows with the number of layers stands on the branches"
+            + (", not on the stream." if is_post else "."),
             where=distinct(w.name for d, s in own if d is depth for w in s.weights),
             amount=Amount("branch weight", by_depth((d, s.branch_weight) for d, s in own)),
-            asked=Amount("residual weight", by_depth((d, abs(s.branch_weight / s.residual_weight)) for d, s in own)),
-            program=(Edit(f"residual_weight = {law}\n{summed('residual_weight * ', '', sub.norms)}"),),
+            # On a stream that no norm divides again, the number would make it grow exponentially.
+            asked=Amount("residual weight", by_depth((d, abs(s.branch_weight / s.residual_weight)) for d, s in own))
+            if is_post
+            else Amount("branch weight", by_depth((d, 1.0) for d, _ in own)),
+            program=(Edit(f"residual_weight = {law}\n{summed('residual_weight * ', '', sub.norms)}"),)
+            if is_post
+            else (Edit(summed("", "", sub.norms)),),
+            side=side,
+        )
+
+
+def growing_stream(models: Models) -> Faults:
+    """Numbers above 1 on a stream that no norm divides again, whose product grows exponentially with the number of
+    layers: what deep layers add is nothing beside it."""
+    for side in models.last.built.sides:
+        of_depths = [(depth, depth.built.sides.get(side, ())) for depth in models.depths]
+        if any("post" in sub.norms or sub.residual_weight <= 0 for _, own in of_depths for sub in own):
+            continue
+        logs = {d.counts[side]: sum(math.log(sub.residual_weight) for sub in own) for d, own in of_depths}
+        (few, least), (many, most) = min(logs.items()), max(logs.items())
+        # 1 + 1/N in N layers multiplies by e, at any N
+        if few == many or most <= NEAR or (least > 0 and most / least < GROWS * many / few):
+            continue
+        own = of_depths[-1][1]
+        yield Fault(
+            kind="residual-weight",
+            says="A number above 1 multiplies the stream, and no norm behind the sum divides it again: the stream "
+            "grows exponentially, and deep layers do nothing.",
+            where=distinct(w.name for sub in own if sub.residual_weight > 1 for w in sub.weights),
+            amount=Amount("residual weight", by_depth((d, sub.residual_weight) for d, own in of_depths for sub in own)),
+            asked=Amount("residual weight", by_depth((d, 1.0) for d, own in of_depths for _ in own)),
+            program=(Edit(summed("", "", own[-1].norms)),),
             side=side,
         )
 

@@ -512,6 +512,18 @@ _WITHOUT_A_NAME = (
         residual_weight=one,
         branch_weight=alpha,
     ),
+    llama.faulty(
+        "growing-branches-pre-norm",
+        "DeepNorm's alpha stands on the branches of a Llama, whose stream has no norm: on that it would explode.",
+        "residual-weight",
+        branch_weight=alpha,
+    ),
+    llama.faulty(
+        "growing-stream-pre-norm",
+        "DeepNorm's alpha stands on the stream of a Llama, which no norm divides again.",
+        "residual-weight",
+        residual_weight=alpha,
+    ),
 )
 
 # ---------------------------------------------------------------- all of it
