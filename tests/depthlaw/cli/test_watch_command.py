@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,14 @@ def test_what_is_no_pair_of_runs_is_refused_in_one_line(change: Any, line: str, 
 
 
 def test_a_file_that_never_comes_is_waited_for_until_it_is_stopped(two: Path) -> None:
-    with subprocess.Popen(
-        [DEPTHLAW, "watch", "run12.jsonl", "none.jsonl", "--follow"], stderr=subprocess.PIPE, text=True
-    ) as process:
+    # a shell has its background jobs ignore Ctrl-C
+    heard = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    asked = [DEPTHLAW, "watch", "run12.jsonl", "none.jsonl", "--follow"]
+    with subprocess.Popen([sys.executable, "-c", heard, *asked], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "depthlaw: no file none.jsonl yet; waiting for it, until Ctrl-C\n"
         process.send_signal(signal.SIGINT)
-        assert "Traceback" not in process.stderr.read()
+        assert "Traceback" not in process.communicate(timeout=60)[1]
     assert process.returncode == 130
 
 
