@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import pytest
+
 from depthlaw.network import kernel as kernel_network
 from depthlaw.network.lower import KINDS, lower_encoder_decoder, lower_transformer, visited
 from depthlaw.sims.model import ModelConfig, SublayerConfig
@@ -68,5 +70,7 @@ def test_heads() -> None:
 
 def test_a_field_that_is_new_to_sims_is_heard_of_or_known_not_to_matter() -> None:
     assert {one.name for one in fields(SublayerConfig)} == {one.name for one in fields(predict.Sublayer)}
-    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", *NO_MATTER}
+    assert {one.name for one in fields(ModelConfig)} == {*HEARD, "is_causal", "is_side_by_side", *NO_MATTER}
+    with pytest.raises(ValueError, match="share their attentions"):
+        kernel_network.as_transformer(replace(PLAIN, is_side_by_side=True), head_size=None)
     kernel_network.as_transformer(replace(PLAIN, activation="swiglu"), head_size=None)
