@@ -11,8 +11,9 @@ from depthlaw.auditing.fixes import CONSTANT, Assign, Edit, Entry, summed
 from depthlaw.auditing.laws import NEAR, by_num_layers, is_near, layers_of, power_of, share_of_layers
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, names_of
 
-GROWS = 0.7
-"""Of a logarithm's growth in proportion to the number of layers: what is nearer to that than to its square root."""
+PROPORTION = 0.75
+"""Between the square root of the number of layers and that number: with a larger power of it a logarithm grows about in
+proportion, and what it is of, exponentially."""
 Pairs = Sequence[tuple[Depth, Pair]]
 
 
@@ -143,7 +144,7 @@ def growing_stream(models: Models) -> Faults:
         logs = {d.counts[side]: sum(math.log(sub.residual_weight) for sub in own) for d, own in of_depths}
         (few, least), (many, most) = min(logs.items()), max(logs.items())
         # 1 + 1/N in N layers multiplies by e, at any N
-        if few == many or most <= NEAR or (least > 0 and most / least < GROWS * many / few):
+        if few == many or most <= NEAR or (least > 0 and most / least < (many / few) ** PROPORTION):
             continue
         own = of_depths[-1][1]
         yield Fault(
