@@ -46,7 +46,7 @@ def audited(planted: Planted, build: Build) -> Audit:
     return audit(build, twin.layers, **claim, inputs=twin.inputs, measures=False, has_nearest=False)
 
 
-OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[2::2]}
+OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[2::2], "growing-branches-pre-norm"}
 
 
 @pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in BY_NAME])
