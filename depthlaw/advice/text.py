@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from depthlaw.advice.code import ADAPTIVE
 from depthlaw.advice.remedies import layers_text
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
 from depthlaw.network.predicted_rows import percent
@@ -79,8 +80,9 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     page.show(_table(advices))
     if has_why:
         _show_why(page, advices)
+    eps = ", with each epsilon scaled too" if last.optimizer in ADAPTIVE else ""
     more = [] if has_why else ["By kind of parameter, and why: --why."]
-    more += ["As Python to paste: --code best, or --code NAME."] if best.changes and len(advices) == 1 else []
+    more += [f"As Python to paste{eps}: --code best, or --code NAME."] if best.changes and len(advices) == 1 else []
     page.say(" ".join([*more, f"{FLAT[0].upper()}{FLAT[1:]}."]), "dim")
 
 

@@ -260,9 +260,16 @@ def _unit(role: str, units: Mapping[str, float]) -> float:
 
 
 def percent(value: float | None) -> str:
-    """A share, in two digits where it is small."""
+    """A share, in two digits where it is small; as a factor where it is more than all that it is a share of.
+
+    >>> from depthlaw.network.predicted_rows import percent
+    >>> percent(0.0123), percent(0.62), percent(31.06)
+    ('1.2 %', '62 %', 'x 31.1')
+    """
     if value is None:
         return "-"
+    if value > 1:
+        return f"x {value:.3g}"
     if 0 < value < 0.001:
         return "< 0.1 %"
     return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"

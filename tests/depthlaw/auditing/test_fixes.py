@@ -46,7 +46,7 @@ def audited(planted: Planted, build: Build) -> Audit:
     return audit(build, twin.layers, **claim, inputs=twin.inputs, measures=False, has_nearest=False)
 
 
-OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[2::2], "growing-branches-pre-norm"}
+OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[2::2]}
 
 
 @pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in BY_NAME])
@@ -79,3 +79,15 @@ def test_the_update_that_is_promised_is_measured_behind_the_fix(name: str) -> No
     low, high = fitted.measured.low, fitted.measured.high
     assert low is not None and high is not None
     assert low <= math.log(promised) / math.log(last / first) <= high
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("growing-branches", "x = norm(residual_weight * x + branch(x))"),
+        ("growing-branches-pre-norm", "x = x + branch("),
+    ],
+)
+def test_a_growing_number_goes_to_the_stream_only_where_a_norm_divides_it_again(name: str, fix: str) -> None:
+    (fault,) = (one for one in audited(BY_NAME[name], BY_NAME[name].build).faults if one.kind == "residual-weight")
+    assert fix in fault.fix and ("residual_weight" in fault.fix) == ("residual_weight" in fix)
