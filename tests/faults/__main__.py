@@ -98,6 +98,11 @@ def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, s
     return asked.returncode, asked.stdout + asked.stderr
 
 
+def lane_of(fault: Fault) -> tuple[str, ...]:
+    """Cases that a fault names are run whatever lane they stand in; of a whole table, those of the default lane."""
+    return ("-m", "not gpu") if all("[" in test for test in fault.tests) else ()
+
+
 def try_(fault: Fault, root: Path) -> tuple[bool, str]:
     """Whether it was caught in a copy of its own, and by which test, or what came instead."""
     if not fault.is_in(root):
@@ -107,9 +112,7 @@ def try_(fault: Fault, root: Path) -> tuple[bool, str]:
         path = own / fault.file
         path.write_text(path.read_text(encoding="utf-8").replace(fault.old, fault.new), encoding="utf-8")
         try:
-            # A case that a fault names is run whatever lane it stands in; of a whole table, those of the default lane.
-            lane = ("-m", "not gpu") if all("[" in test for test in fault.tests) else ()
-            code, said = run_tests(own, fault.tests, "-x", *lane)
+            code, said = run_tests(own, fault.tests, "-x", *lane_of(fault))
         except subprocess.TimeoutExpired:
             return False, f"MISSED: its tests do not end within {_LONGEST:.0f} s"
     red = _RED.search(said.rpartition("short test summary info")[2])  # before that may be whatever a test logged
@@ -139,10 +142,14 @@ def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
     with tempfile.TemporaryDirectory() as beside:
         whole = copy(root, Path(beside).resolve())
         print("faults: the tests without a fault", file=sys.stderr, flush=True)
-        code, said = run_tests(whole, sorted({test for fault in faults for test in fault.tests}))
-        if code != 0:
-            print(f"{said[-8000:]}\nfaults: red without a fault, so they would catch nothing", file=sys.stderr)
-            return 1
+        by_lane: dict[tuple[str, ...], set[str]] = {}
+        for fault in faults:
+            by_lane.setdefault(lane_of(fault), set()).update(fault.tests)
+        for lane, tests in by_lane.items():
+            code, said = run_tests(whole, sorted(tests), *lane)
+            if code != 0:
+                print(f"{said[-8000:]}\nfaults: red without a fault, so they would catch nothing", file=sys.stderr)
+                return 1
         with ThreadPoolExecutor(max(asked.workers, 1)) as pool:
             pending = {pool.submit(try_, fault, whole): fault for fault in faults}
             for done, future in enumerate(as_completed(pending), start=1):
