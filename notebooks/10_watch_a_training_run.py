@@ -180,11 +180,18 @@ table(
     {
         "run": name,
         f"first step of {ROLE}": moved(run)[0],
+        "predicted, if labels have nothing in common": ends[0],
+        "and if all are alike": ends[1],
         "its last look": list(moved(run).values())[-1],
         "held-out loss": losses[name],
     }
     for name, run in runs.items()
+    if (ends := compare.predicted_of(run, ROLE)) is not None
 )
+
+# %% [markdown]
+# The first step was predicted before it was taken, from the weights and the probe alone: how far it moves the logits
+# depends on what the labels of a batch have in common, which no weight tells, so the prediction has two ends.
 
 # %%
 times = [moved(run)[0] / moved(first)[0] for run in (plain, advised)]

@@ -139,8 +139,8 @@ class Advice:
     def apply(
         self,
         model: nn.Module,
-        *,
         lr: float,
+        *,
         remedy: str = "best",
         eps: float = 1e-8,
         weight_decay: float = 0.0,

@@ -25,8 +25,8 @@ _GROWS = 0.1
 """Exponent of the update in the number of layers from which on it is told that the update grows."""
 
 
-def title(audit: Answer) -> str:
-    """The audit in one line.
+def title(audit: Answer, num_counted: int | None = None) -> str:
+    """The audit in one line. num_counted: how many of its faults count, if some are ignored or accepted.
 
     >>> import torch, depthlaw
     >>> def build(num_layers):
@@ -37,6 +37,8 @@ def title(audit: Answer) -> str:
     """
     number = len(audit.faults)
     text = f"{number or 'no'} fault{'' if number == 1 else 's'}"
+    if num_counted is not None and num_counted < number:
+        text += f", {num_counted or 'none'} of which count{'s' if num_counted < 2 else ''}"
     built = type(audit.depths[-1].built.module).__name__
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
     if audit.claimed is not None:
@@ -70,11 +72,11 @@ def _grows(audit: Answer) -> str:
     return f"; the update {'grows' if exponent > 0 else 'shrinks'} as N^{exponent:.2f}"
 
 
-def show(page: Page, audit: Answer, own: str = "--model MODULE:FACTORY") -> None:
+def show(page: Page, audit: Answer, own: str = "--model MODULE:FACTORY", *, num_counted: int | None = None) -> None:
     """The whole audit: what is built, how it moves, the faults, and what to do next. own: the options by which
-    ``advise`` is asked about this model."""
+    ``advise`` is asked about this model. num_counted: see ``title``."""
     last = audit.depths[-1].built
-    page.say(title(audit), "bold")
+    page.say(title(audit, num_counted), "bold")
     if audit.nearest is not None and audit.nearest.fits and (differences := _differences(audit)):
         page.say(f"Beside {audit.nearest.name}: {' '.join(differences)}")
     of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""

@@ -125,6 +125,8 @@ def run(
         raise BadInputError(f"--plot draws one audit, and {folder / 'pyproject.toml'} has {len(asked)}")
     for one in asked:
         one.check()
+        with refusing("--baseline"):
+            one.accepted(accept)
 
     from depthlaw.auditing.text import show
     from depthlaw.testing.outcome import Outcome
@@ -152,7 +154,7 @@ def run(
     else:
         page = Page()
         for one, (outcome, _) in zip(asked, outcomes, strict=True):
-            show(page, outcome.audit, one.own)
+            show(page, outcome.audit, one.own, num_counted=len(outcome.faults))
             for line in outcome.remarks:
                 page.say(line)
             if outcome.audit.faults and outcome.is_fine:

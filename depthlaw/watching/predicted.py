@@ -57,6 +57,9 @@ _SIGNS = math.pi / 2 - 1
 _MOST_EPS = 1e-6
 """Of the optimizer: with a larger one beside it, an entry's first step may be smaller than its sign."""
 _ALIKE = 1e-3
+_MOST_TRIED, _POWERS, _BEYOND = 12, 16, 5.0
+"""Matrices whose largest singular value is looked at, steps of power iteration, and how far beyond its mean that value
+may be: 5 in one of 300,000."""
 _COUNTS = 0.1
 """What is below a tenth adds less than a hundredth to a mean square."""
 
@@ -115,10 +118,14 @@ def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
             group.get("eps", 0.0) > _MOST_EPS for one in optimizers for group in one.param_groups
         ),
         "the model is trained already: gains of its norms differ from entry to entry": _is_trained(built),
+        "the model is trained already, or its matrices do not start as independent draws": _has_structure(built),
         f"not all of it was read: {(*built.unread, *built.joined, '')[0]}": bool(built.unread or built.joined),
         "layers share their matrices": bool(built.shared),
         "layers start as copies of one another": _has_copies(built),
         "each token meets a few experts of many": built.has_experts,
+        "its FFN has an activation that is not known": any(
+            sub.kind == "ffn" and not sub.activation for sub in built.sublayers
+        ),
         "biases that do not start at 0 count beside their matrices": _has_biases(built),
         "skips go round several sublayers": bool(built.long_skips),
         "of an encoder and a decoder, what the tokens of both have in common is not derived": len(built.sides) > 1,
@@ -132,6 +139,23 @@ def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
 def _is_trained(built: Built) -> bool:
     gains = [built.flow.parameters[name].detach() for name, role in built.others.items() if role == "norm_gain"]
     return any(bool((gain - gain.flatten()[0]).abs().max() > _ALIKE * gain.abs().max()) for gain in gains)
+
+
+def _has_structure(built: Built) -> bool:
+    """Whether some matrix has a singular value that independent entries do not give. The largest of m x n normal ones
+    of variance 1 has a mean of at most sqrt(m) + sqrt(n), and is more than t above it with a probability of at most
+    exp(-t^2 / 2) (Vershynin, arXiv 1011.3027, corollary 5.35). Power iteration comes near to it from below."""
+    generator = torch.Generator().manual_seed(0)
+    for weight in built.weights[:: -(-len(built.weights) // _MOST_TRIED)]:
+        matrix = weight.of(weight.parameter.detach()).flatten(1).float()
+        vector = torch.randn(matrix.shape[1], generator=generator).to(matrix.device)
+        for _ in range(_POWERS):
+            vector = matrix.T @ (matrix @ vector)
+            vector = vector / vector.norm().clamp(min=torch.finfo(vector.dtype).tiny)
+        edge = sum(map(math.sqrt, matrix.shape)) + _BEYOND
+        if (matrix @ vector).norm() > edge * matrix.std():
+            return True
+    return False
 
 
 def _has_biases(built: Built) -> bool:

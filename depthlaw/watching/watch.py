@@ -197,8 +197,9 @@ class Watch:
             return
         elif is_sharded(self._module):
             raise ValueError("its parameters are cut by FSDP1, tensor parallelism or ZeRO-3, which a watch cannot read")
-        answer = probe(self._module) if callable(probe) else probe
-        self._inputs = copy.deepcopy(given(answer, self._module))  # a loader may fill its tensors anew
+        self._inputs = copy.deepcopy(
+            given(_asked(probe, self._module), self._module)
+        )  # a loader may fill its tensors anew
         built = self._read()
         if reference is not None:
             self._refer(reference)
@@ -498,6 +499,16 @@ class Watch:
                 line = line or line_of(error)
         if line is not None:
             _LOG.warning("depthlaw: the watch has ended, the run goes on: %s", line)
+
+
+def _asked(probe: Any, module: nn.Module) -> Any:
+    """The batch, or what a function of the user's own gives for it."""
+    if not callable(probe):
+        return probe
+    try:
+        return probe(module)
+    except Exception as error:  # whatever the function raises
+        raise ValueError(f"the probe {getattr(probe, '__name__', probe)}() raised {line_of(error)}") from error
 
 
 def _line(error: Exception) -> str:

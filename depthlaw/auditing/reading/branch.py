@@ -53,6 +53,8 @@ _ACTIVATIONS: Sequence[tuple[str | None, Callable[[Tensor], Tensor]]] = (
 """Activations by name; those without one are known, and are none that the laws have."""
 _SMALL_FACTOR = 0.1
 """Beside the largest: what a product is not divided by, whose rounding would count."""
+_LINE = 1e-4
+"""What rounding leaves of the cosine of two proportional vectors."""
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
@@ -429,10 +431,12 @@ class Branch:
     def _activation(self, edge: Edge, inner: Sequence[Node], *, is_gated: bool) -> str | None:
         """Its name, by what it does to the values of this pass: the last value that some activation gives of another.
 
-        None where none of those known does.
+        None where none of those known does, or where something else that is curved follows.
         """
         values = self.flow.values
-        name: str | None = None if self._curves(edge, inner) else "identity"
+        curves = self._curves(edge, inner)
+        name: str | None = None if curves else "identity"
+        last: Node | None = None
         way = {node for matrix in inner for node in self.flow.between(matrix, edge[0])}
         before: list[Tensor] = []
         for node in self.flow.sorted(way):
@@ -443,8 +447,11 @@ class Branch:
                 matches = [_match(given, after) for given in before if given.numel() == after.numel()]
                 matches = [match for match in matches if match is not None]
                 if matches:
-                    name = min(matches, key=lambda match: match[1])[0]
+                    name, last = min(matches, key=lambda match: match[1])[0], node
                 before.append(after)
+        behind = set() if last is None else {*curves} & (self.flow.between(last, edge[0]) - {last})
+        if last is not None and behind and not _is_line_of(self.flow.value(edge), self.flow.value((last, 0))):
+            return None
         return _GATED.get(name or "") if is_gated else name
 
     # ------------------------------------------------------------ weights
@@ -548,6 +555,16 @@ def _one_entry(shape: Sequence[int], place: int, like: Tensor) -> Tensor:
     vector = torch.zeros(math.prod(shape), dtype=like.dtype, device=like.device)
     vector[place] = 1.0
     return vector.reshape(tuple(shape))
+
+
+def _is_line_of(after: Tensor | None, given: Tensor | None) -> bool:
+    """Whether each token's features are a multiple of those given, plus a number: as behind a norm that is written out.
+    True where nothing tells."""
+    if after is None or given is None or after.shape != given.shape:
+        return True
+    x, y = (value.flatten(0, -2)[:64].double() for value in (given, after))
+    x, y = x - x.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
+    return bool(((x * y).sum(-1).abs() >= (1 - _LINE) * x.norm(dim=-1) * y.norm(dim=-1)).all())
 
 
 def _match(given: Tensor, after: Tensor) -> tuple[str | None, float] | None:

@@ -123,6 +123,24 @@ def trained(model: Any) -> Any:
     return model
 
 
+def trained_matrices(model: Any) -> Any:
+    """Its norms have no gains that tell it; a step has added a direction to a matrix."""
+    weight = model.blocks[1].c_out.weight.data
+    weight += 3 * weight.std() * torch.outer(torch.ones(weight.shape[0]), torch.arange(weight.shape[1]) % 2 - 0.5)
+    return model
+
+
+class OddActivation(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.cos(x).abs()
+
+
+def odd_activation(model: Any) -> Any:
+    for block in model.blocks:
+        block.c_out = nn.Sequential(OddActivation(), block.c_out)
+    return model
+
+
 def of_copies(model: Any) -> Any:
     model.blocks[1] = copy.deepcopy(model.blocks[0])
     return model
@@ -147,6 +165,8 @@ def no_head_yet(model: Any) -> Any:
     ("change", "optimizer", "start", "why"),
     [
         (trained, torch.optim.AdamW, 0, "the model is trained already"),
+        (trained_matrices, torch.optim.AdamW, 0, "the model is trained already, or its matrices do not start"),
+        (odd_activation, torch.optim.AdamW, 0, "its FFN has an activation that is not known"),
         (of_copies, torch.optim.AdamW, 0, "layers start as copies of one another"),
         (shared, torch.optim.AdamW, 0, "layers share their matrices"),
         (large_biases, torch.optim.AdamW, 0, "biases that do not start at 0 count"),

@@ -356,12 +356,16 @@ class Nothing(nn.Module):
         return self.fc(x)
 
 
+def no_batch(model):
+    return 1 / 0
+
+
 @pytest.mark.parametrize(
     ("model", "probe", "line"),
     [
         (GPT(), {"wrong": PROBE[0]}, "the probe does not fit GPT.forward"),
         (GPT(), torch.randn(2, 3), "reading GPT on the probe: RuntimeError: "),
-        (GPT(), lambda model: 1 / 0, "ZeroDivisionError"),
+        (GPT(), no_batch, "the probe no_batch() raised ZeroDivisionError: division by zero"),
         (Nothing(), torch.randn(2, 8), "Nothing has no residual stream that can be read"),
     ],
     ids=["names", "kind", "function", "no stream"],
