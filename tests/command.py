@@ -52,6 +52,7 @@ def depthlaw(*arguments: str | Path, **environment: str) -> CompletedProcess[str
             patch.delenv(name, raising=False)
         patch.setattr(os, "get_terminal_size", _no_terminal)
         patch.setattr(main, "get_command", _built)
+        patch.setattr(app, "_PRINTING", ())  # what a test has put in the place of something is to be asked
         patch.setattr(rich_utils, "FORCE_TERMINAL", None, raising=False)  # which typer read at its import
         patch.setattr(rich_utils, "MAX_WIDTH", None, raising=False)
         for name, value in environment.items():

@@ -38,7 +38,7 @@ from depthlaw.cli import (
     watch,
 )
 from depthlaw.cli.shared.options import BadInputError, unfolded
-from depthlaw.cli.shared.output import say
+from depthlaw.cli.shared.output import printed, say
 from depthlaw.system.kept import clear, folder, keeping
 from depthlaw.system.processes import is_under_torchrun
 
@@ -54,8 +54,12 @@ EXTRAS = {
 }
 """What an extra of the wheel brings, by the names that are imported."""
 _VERIFYING = ("verify", "report")
-_KEEPING = ("advise", "rule", "predict", "audit")
+_KEEPING = ("advise", "rule", "predict", "audit", "explain", "schemes")
 """Commands that people wait for: what theory answers them is kept, and read when it is asked for again."""
+_PRINTING = ("advise", "rule", "predict", "explain", "schemes")
+"""Commands of which even what they print is kept, where their answer depends on nothing else than their arguments."""
+_ELSEWHERE = ("--model", "--hf", "--input", "--plot", "--anew", "--mutants")
+"""How arguments begin that name a file or code of the user's, or want to be answered anew."""
 _WIDTH = 80
 """Of a terminal: what is wider it breaks wherever it likes, and what is pasted from there is another command."""
 _COMMANDS = {
@@ -234,7 +238,7 @@ def _answer(arguments: list[str]) -> int:
                 return _lacks(arguments, package, "verify")
     try:
         with keeping(arguments[0] in _KEEPING):
-            code = app(arguments, standalone_mode=False)
+            code = _run(arguments)
         if code == stopping.STOPPED:  # newer typers return it without a word, older ones raise Abort
             code = _stopped()
         sys.stdout.flush()
@@ -257,6 +261,15 @@ def _answer(arguments: list[str]) -> int:
     except BadInputError as error:
         code = _refuse(str(error))
     return code if isinstance(code, int) else 0
+
+
+def _run(arguments: Sequence[str]) -> Any:
+    def run() -> Any:
+        return app(arguments, standalone_mode=False)
+
+    if arguments[0] not in _PRINTING or any("@" in one or one.startswith(_ELSEWHERE) for one in arguments):
+        return run()
+    return printed(arguments, run)
 
 
 def _lacks(arguments: list[str], package: str, extra: str) -> int:

@@ -5,13 +5,14 @@ An answer belongs to the code that computed it: another version of that code nev
 all, and those that were not used for longest go first. ``depthlaw --clear-cache`` removes them. Nothing that goes wrong
 with the disk is an error: the answer is computed then.
 
-Commands that people wait for keep answers, and nothing else does: what verifies derives anew.
+Commands that people wait for keep answers, and what they print; nothing else does: what verifies derives anew.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -104,6 +105,17 @@ def _prune(place: Path) -> None:
 @cache
 def _code() -> str:
     """What the answers of ``theory`` depend on: its files, and the libraries that it computes with."""
-    files = sorted((ROOT / "theory").rglob("*.py"))
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return json.dumps([stamps, version("numpy"), version("scipy")])
+    return json.dumps([_of_files(ROOT / "theory", ".py"), version("numpy"), version("scipy")])
+
+
+def stamps() -> list[Any]:
+    """What a printed answer depends on: all code, its data, and the libraries that compute and print."""
+    places = [Path(__file__).parents[1], ROOT / "theory", ROOT / "sims", ROOT / "paper_checks"]
+    files = [_of_files(place, ".py", ".json", ".j2", ".md", ".toml") for place in places]
+    return [files, [version(name) for name in ("numpy", "scipy", "sympy", "torch", "rich", "typer")], sys.version]
+
+
+def _of_files(place: Path, *suffixes: str) -> list[tuple[str, int, int]]:
+    """Path, size and time of each."""
+    files = sorted(path for path in place.rglob("*") if path.suffix in suffixes)
+    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, TextIO
 
 from depthlaw.system.files import as_text
+from depthlaw.system.kept import kept, stamps
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 _PIPED_WIDTH = 120
 Tell = Callable[[str, float, float | None], None]
 """Told what is being done, how much of it is done, and of how much."""
+
+
+_OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS")
+"""What decides, beside the place that is written to, in which colours and how wide an answer is printed."""
 
 
 def print_json(answer: dict[str, Any]) -> None:
@@ -88,3 +94,49 @@ def counted(doing: str, total: float | None) -> Iterator[Callable[[float], None]
 
         advance(0)
         yield advance
+
+
+# ---------------------------------------------------------------- what was printed before
+
+
+class _Heard:
+    """A stream that is written to, and keeps what is written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.text = stream, ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _NotForKeepingError(Exception):
+    pass
+
+
+def printed(arguments: Sequence[str], run: Callable[[], int]) -> int:
+    """The exit code of a command, whose answer is its arguments' and this code's alone; what it prints is kept, and
+    printed again where the same is asked. What ends otherwise than with 0 is not kept."""
+    code: int | None = None
+
+    def make() -> str:
+        nonlocal code
+        heard = _Heard(sys.stdout)
+        with redirect_stdout(heard):  # pyright: ignore[reportArgumentType]
+            code = run() or 0
+        if code:
+            raise _NotForKeepingError
+        return heard.text
+
+    terminal = [os.environ.get(name) for name in _OF_TERMINAL] + [sys.stdout.isatty(), sys.stdout.encoding]
+    asked = {"printed": [*arguments], "terminal": [*terminal, *get_terminal_size()], "code": stamps()}
+    try:
+        text = kept(asked, make)
+    except _NotForKeepingError:
+        return code or 0
+    if code is None:
+        sys.stdout.write(text)
+    return 0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer import main
 
 from depthlaw.cli import app
 from depthlaw.network.kernel import update_of
@@ -110,3 +111,52 @@ def test_the_command_answers_the_same_and_clears(folder: Path) -> None:
     assert first == second and number >= 2
     assert told("--clear-cache").startswith(f"removed {number} kept answers, ")
     assert not list(folder.iterdir())
+
+
+# ---------------------------------------------------------------- what a command printed
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """In place of the command line, one that prints how often it was asked; to fill: the exit codes."""
+    codes: list[int] = []
+    numbers = iter(range(1, 100))
+
+    def answer(arguments: list[str], standalone_mode: bool) -> int | None:
+        print("answer", next(numbers))
+        return codes.pop() if codes else None
+
+    monkeypatch.setattr(app, "app", answer)
+    return codes
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with keeping():
+        app._run(arguments)
+    return capsys.readouterr().out.strip()
+
+
+def test_what_a_command_printed_is_printed_again(answers: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [printed(capsys, "rule", what) for what in ("--why", "--why", "--json", "--why")]
+    assert asked == ["answer 1", "answer 1", "answer 2", "answer 1"]
+
+
+def test_a_command_is_asked_anew_where_its_answer_may_differ(
+    answers: list[int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for asked in (("rule", "--w=@gains"), ("advise", "--model", "m:f"), ("explain", "S1-01", "--anew"), ("tables",)):
+        assert printed(capsys, *asked) != printed(capsys, *asked)
+    answers.append(1)
+    assert printed(capsys, "explain", "failed") != printed(capsys, "explain", "failed")
+    before = printed(capsys, "schemes")
+    monkeypatch.setenv("COLUMNS", "71")
+    narrow = printed(capsys, "schemes")
+    monkeypatch.setattr("depthlaw.cli.shared.output.stamps", lambda: ["other code"])
+    assert len({before, narrow, printed(capsys, "schemes")}) == 3
+
+
+def test_options_that_name_what_is_the_users_are_known() -> None:
+    for command in main.get_command(app.app).commands.values():  # type: ignore[attr-defined]
+        if command.name in app._PRINTING:
+            own = [one for one in command.params if (one.metavar or "").startswith(("FILE", "MODULE"))]
+            assert {option for one in own for option in one.opts} <= set(app._ELSEWHERE), command.name
