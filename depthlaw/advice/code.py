@@ -147,6 +147,10 @@ def residual(x, branch{{ ", side" if by_side }}{{ ", index" if indexed }}):
 {{- " index: of the sublayer, from 0." if indexed }}"""
     return {{ read("RESIDUAL_WEIGHT") }} * x + {{ read("BRANCH_WEIGHT") }} * branch
 
+%% if embedding
+EMBEDDING = {{ embedding }}  # in the forward pass, times what the embeddings give
+
+%% endif
 
 def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" if decays }}):
     """Groups for torch.optim, with every parameter that is trained. lr and the rest: those of the tuned model."""
@@ -243,6 +247,7 @@ def code(
         eps=_table("EPS = ", {role: f"{size:.3g}" for role, size in moved.items()}),
         names="\n".join(lines),
         weights="\n".join(weights_text),
+        embedding="" if config.embedding_multiplier == 1 else f"{config.embedding_multiplier:.6g}",
         has_scale=any(one.has_layer_scale for one in sublayers),
         indexed=indexed,
         is_post=any("post" in config.places(one) for one in sublayers),

@@ -80,6 +80,8 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
             )
         else:
             folds[side] = fold
+    if (times := config.embedding_multiplier / network.numbers.embedding_multiplier) != 1:
+        must_change.append(f"in the forward pass, what the embeddings give is to be multiplied by {times:.6g}")
     parts: dict[str, list[Weight]] = {}
     for weight in built.weights:
         parts.setdefault(weight.name, []).append(weight)

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 REPLICATES = 1
 """Sets of quasi-random points of a prediction. The same points are drawn at both depths and for every remedy, so that
 most of their error is gone from the ratio of two updates: a test holds it against the whole prediction."""
+_MOST_SOLVED, _SOLVED, _LARGEST = 8, 1.02, 1e4
+"""Of the embedding's scale: the most steps to it, how near to the tuned model's update it comes, and the largest."""
 _DERIVED = "derived for"
 _WHOLE = 2.0
 """What a role that else vanishes may grow or shrink by, and is told to stay."""
@@ -240,6 +242,8 @@ class TwoDepths:
             changes = [f"learning rate of the branches x {rate:.3g}"]
             yield self.remedy("learning-rate", changes, note, plain, last, own_rates=dict.fromkeys(branches, rate))
         few = layers_text(self.shallow)
+        if (larger := self._larger_embedding()) is not None and larger.worst < max(map(away, factors.values())) ** 0.5:
+            yield larger  # more than half of the growth is gone
         own_init = [f"init as in the model of {few} layers"] if kept != plain else []
         has_twice = False
         for name, note, laws_of in self.laws():
@@ -257,6 +261,27 @@ class TwoDepths:
                 warning = f"it does the job twice: {deep.scheme.name} scales with the number of layers by itself, too"
                 beside = f"{name} beside what {deep.scheme.name} itself changes with depth"
                 yield self.remedy(f"{name} on top", changes, beside, twice, self.outlook(twice), warnings=[warning])
+
+    def _larger_embedding(self) -> Remedy | None:
+        """The embedding so many times as large in the forward pass that the whole update stays what it was. None where
+        norms stand behind the sums, which divide by any scale, or none at the end; and where it does not hold."""
+        if self.norm == "post" or not self.plain.ends_in_norm or not _moves(self.last.update / self.first.update):
+            return None
+        # Of branches that are small beside the stream, each gradient goes as one over the embedding's scale.
+        power = 1 + float(optimizer_named(self.optimizer).gradient_degree)
+        scale, config, look = 1.0, self.plain, self.last
+        for _ in range(_MOST_SOLVED):
+            left = look.update / self.first.update
+            if away(left) < _SOLVED or not 1 / _LARGEST < scale < _LARGEST:
+                break
+            scale *= left ** (1 / power)
+            config = replace(self.plain, embedding_multiplier=self.plain.embedding_multiplier * scale)
+            look = self.outlook(config)
+        if away(look.update / self.first.update) >= _SOLVED:
+            return None
+        note = "the stream is so much larger beside the branches, as it is with a smaller branch weight"
+        changes = [f"embedding x {scale:.4g} in the forward pass, its learning rate as it is"]
+        return self.remedy("embedding", changes, note, config, look)
 
     def is_whole(self, name: str, note: str) -> bool:
         """Whether a law is worth a remedy of its own at both depths: derived for this optimizer, and in use."""
@@ -394,9 +419,10 @@ def _moves(factor: float) -> bool:
 
 def _weights(config: ModelConfig) -> list[tuple[float, ...]]:
     """What stands in the forward pass; a trained vector on the branch (LayerScale) is only initialised."""
-    return [
+    weights = [
         (round(one.residual_weight, 9), one.has_layer_scale or round(one.branch_weight, 9)) for one in _every(config)
     ]
+    return [(round(config.embedding_multiplier, 9),), *weights]
 
 
 def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> Iterator[str]:

@@ -85,7 +85,7 @@ def moved(lines: list[str], num_layers: int, seed: int, optimizer: str, **block:
     model = Model(num_layers, norm, **block).double()
     names["initialise"](model)
     x, head = torch.randn(TOKENS, D).double(), torch.randn(D).double() / math.sqrt(D)
-    logit = model(x, names["residual"])[-1] @ head
+    logit = model(names.get("EMBEDDING", 1.0) * x, names["residual"])[-1] @ head
     logit.backward()
     before = {name: (p.detach().clone(), p.grad.clone()) for name, p in model.named_parameters() if p.grad is not None}
     groups = names["param_groups"](model, lr=1e-3)
@@ -141,6 +141,7 @@ CASES = [
     (GPT, "adamw", "depth-mup"),
     pytest.param(POST, "adamw", "su-adam", marks=SLOW),
     pytest.param(GATED, "adamw", "depth-mup", marks=SLOW),
+    pytest.param(GATED, "adamw", "embedding", marks=SLOW),
     pytest.param(GATED, "muon+adamw", "learning-rates", marks=SLOW),
     pytest.param(GPT, "adamw", "learning-rates", marks=SLOW),
     pytest.param(GPT, "adamw", "completep", marks=SLOW),
@@ -184,6 +185,16 @@ def test_gpt2_is_held_by_learning_rates_and_by_branch_weights() -> None:
     assert named(advice, "depth-mup").worst < 1.2 < named(advice, "depth-mup without its learning rate").worst / 1.5
     twice = next(remedy for remedy in advice.remedies if remedy.name.endswith("on top"))
     assert "twice" in twice.warnings[0] and twice.leaves["fc1"] < named(advice, "completep").leaves["fc1"]
+
+
+def test_a_larger_embedding_is_a_remedy_where_norms_before_the_branches_divide_by_the_stream() -> None:
+    """It holds the whole update, and is offered where it takes away more than half of any role's growth. Norms behind
+    the sums forget it."""
+    advice = asked("adamw", **GATED)
+    remedy = named(advice, "embedding")
+    assert advice.factors["update"] > 2 > 1.1 > remedy.leaves[ALL] > 0.9 and not remedy.keeps_forward
+    assert remedy.worst < named(advice, "nothing").worst ** 0.5
+    assert "embedding" not in {one.name for one in asked("adamw", **POST).remedies}
 
 
 def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:
@@ -302,13 +313,17 @@ GROWN: dict[str, dict[str, Any]] = {
     "deeper": {"recipe": "gpt2", "layers": 4, "num_heads": 8},
     "visited more often": {"scheme": "pre-ln", "layers": 1, "from_visits": 1, "visits": 4, "num_heads": 8},
 }
+MEASURED = {
+    "deeper": ("learning-rates", "completep at both depths"),
+    "visited more often": ("learning-rates", "completep at both depths", "embedding"),
+}
 
 
 @pytest.mark.parametrize("kind", GROWN)
 def test_measured_leaves_are_those_that_are_promised(kind: str) -> None:
     """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
     advice = advise(**GROWN[kind], optimizer="adamw", from_layers=1, d_model=D, num_tokens=TOKENS)
-    for name in ("learning-rates", "completep at both depths"):
+    for name in MEASURED[kind]:
         remedy = named(advice, name)
         measured = advice.measure(remedy, range(8))
         assert measured.keys() == set(remedy.matters)

@@ -212,6 +212,11 @@ def test_apply_does_what_the_code_does(optimizer: str) -> None:
             if remedy.name.endswith("on top"):
                 continue
             one, other = made(name, MANY, 1), made(name, MANY, 1)
+            if remedy.name == "embedding":
+                assert any("what the embeddings give is to be multiplied by" in line for line in advice.code(remedy))
+                with pytest.raises(ValueError, match="embedding is not in the parameters alone: in the forward pass"):
+                    advice.apply(other, lr=0.1, remedy=remedy.name)
+                continue
             names = pasted(advice.code(remedy))
             names["initialise"](one)
             decay: dict[str, Any] = {} if optimizer == "sgd" else {"weight_decay": 0.1}
