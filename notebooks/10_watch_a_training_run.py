@@ -44,9 +44,9 @@ torch.set_num_threads(1)
 # parameters from what flows through them.
 
 # %%
-WIDTH, TOKENS, RATE = 64, 32, 2**-8
+WIDTH, TOKENS, RATE = 64, 32, 2**-9
 FEW, MANY = pick((4, 24), fast=(1, 2))
-STEPS = pick(96, fast=4)
+STEPS, WARM_UP = pick((96, 16), fast=(4, 2))
 
 
 class Block(nn.Module):
@@ -122,6 +122,7 @@ def trained(num_layers: int, name: str, has_advice: bool = False) -> float:
     model = build(num_layers)
     groups = advice.apply(model, lr=RATE, weight_decay=0.01) if has_advice else model.parameters()
     optimizer = torch.optim.AdamW(groups, lr=RATE, weight_decay=0.01)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / WARM_UP, total_iters=WARM_UP)
     watch = dl.watch(model, optimizer, probe=held_out.inputs[:4], to=folder / name, every=64, budget=None)
     for step in range(STEPS):
         batch = data.batch(8, seed=0, step=step)
@@ -130,6 +131,7 @@ def trained(num_layers: int, name: str, has_advice: bool = False) -> float:
         loss.backward()
         optimizer.step()
         watch.step(loss)
+        warm_up.step()
     watch.close()
     with torch.no_grad():
         return functional.cross_entropy(model(held_out.inputs).flatten(0, 1), held_out.labels.flatten()).item()

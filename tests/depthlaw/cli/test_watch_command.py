@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from depthlaw.paper_checks.pages.drawing import svg
+from depthlaw.paper_checks.pages.watch_plots import drawing_of
+from depthlaw.system.places import FIGURES, RECORDS
+from depthlaw.watching.compare import compare
 from depthlaw.watching.record import Run, Writer
 from tests.command import DEPTHLAW, document, refusal, told
 from tests.depthlaw.watching.runs import look, made, trained
+from tests.near import is_same_picture
 
 STEPS: tuple[int, ...] = (0, 10, 20, 40, 80)
 
@@ -35,6 +40,17 @@ def test_two_runs_are_a_verdict_in_a_screen(two: Path) -> None:
     assert len(shown.splitlines()) <= 24 and shown.endswith("Wrote both.svg.\n")
     drawn = Path("both.svg").read_text(encoding="utf-8")
     assert all(f">{text}<" in drawn for text in ("all of the step", "fc2", "q", "12 layers", "48 layers"))
+
+
+def test_the_picture_of_the_readme_is_drawn_from_its_runs() -> None:
+    """Of notebook 10: the deeper model's first steps move further, by what was predicted."""
+    runs = [Run.read(RECORDS / "watched" / f"{layers}-layers.jsonl") for layers in (4, 24)]
+    found = compare(*runs)
+    kept = (FIGURES / "watch.svg").read_text(encoding="utf-8")
+    assert is_same_picture(kept, svg(drawing_of(runs, found.names)))
+    whole = found.whole
+    assert whole.predicted is not None and whole.predicted[0] < whole.pairs[0].times < whole.predicted[1]
+    assert whole.pairs[0].times > 2
 
 
 def test_one_run_is_what_its_steps_moved(two: Path) -> None:
