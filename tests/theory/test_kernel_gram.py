@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import elliprg, gammaln
 
-from depthlaw.theory.kernel.gram import Gram, centred, mean_abs, mean_root, nuclear
+from depthlaw.theory.kernel.gram import Gram, centred, mean_root, nuclear
 
 EPS = float(np.finfo(float).eps)
 GAPS = (1e-1, 1e-5, 1e-12, 1e-16, 1e-20, 1e-100, 1e-300)
@@ -117,15 +117,6 @@ def test_any_three_eigenvalues(logs: tuple[float, float, float]) -> None:
 def test_forms_that_are_turned_and_stacked() -> None:
     roots = mean_root(np.array([turned([1.0, 2.0, 5.0]), turned([0.0, 0.0, 3.0])]))
     assert roots == pytest.approx([of_three((1.0, 2.0, 5.0)), of_three((0.0, 0.0, 3.0))], rel=TRAPEZOID)
-
-
-def test_mean_abs_is_of_a_sum_of_products_of_gaussians() -> None:
-    x, y = vectors(2, 3, 3)
-    left, right = x @ x.T, y @ y.T
-    values = np.linalg.eigvals(left @ right).real
-    wanted = math.sqrt(2 / math.pi) * of_three(tuple(values))
-    assert mean_abs(left, right) == pytest.approx(wanted, rel=TRAPEZOID)
-    assert mean_abs(np.array([[4.0]]), np.array([[9.0]])) == pytest.approx(6 * 2 / math.pi, rel=TRAPEZOID)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])

@@ -3,6 +3,9 @@
 In deep stacks the tokens of a sequence become parallel: after 100 layers of Post-LN they differ by less than rounding
 does. Query and key gradients live on these differences. So a Gram matrix is kept as one common level less a gap, and
 each rule below computes the gap from gaps alone.
+
+Matrices are (..., n, n): axes in front are sets of quasi-random points, which each have their own. A number of each set
+is (..., 1, 1) where it multiplies matrices.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Gram:
-    """x_i . x_j / width of n token vectors: ``level - gap[i, j]``; gap is (n, n), symmetric."""
+    """x_i . x_j / width of n token vectors: ``level - gap[..., i, j]``; gap is (..., n, n), symmetric, and level a
+    number or (..., 1, 1)."""
 
-    level: float
+    level: float | Array
     gap: Array
 
     @property
@@ -28,7 +32,8 @@ class Gram:
 
     @property
     def diagonal(self) -> Array:
-        return self.level - self.gap.diagonal()
+        """(..., n)."""
+        return diagonal(self.full)
 
     @cached_property
     def root(self) -> Array:
@@ -39,6 +44,11 @@ class Gram:
     def unit(self) -> Gram:
         """The Gram matrix of the same vectors, each over its length."""
         return self.normalised()
+
+    @property
+    def sets(self) -> list[Gram]:
+        """Of each set of points its own."""
+        return list(map(Gram, np.broadcast_to(self.level, (len(self.gap), 1, 1)), self.gap))
 
     def times(self, square: float) -> Gram:
         """The Gram matrix of the vectors times a number with this square, or times a random matrix of this variance."""
@@ -54,7 +64,7 @@ class Gram:
         return Gram(self.level * other.level, gap)
 
     def lengths(self, eps: float = 0.0) -> Array:
-        """(n,), what a norm with this eps divides each vector by."""
+        """(..., n), what a norm with this eps divides each vector by."""
         return np.sqrt(self.diagonal + eps)
 
     def normalised(self, eps: float = 0.0) -> Gram:
@@ -64,17 +74,33 @@ class Gram:
         gap (g_ij - c (e - r) / e) / r, where e - r = (e^2 - r^2) / (e + r) has no difference of near numbers in it.
         0/0 for a vector of length 0 without eps.
         """
-        own, top, lengths = self.gap.diagonal(), self.level + eps, self.lengths(eps)
-        root, share = lengths[:, None] * lengths, self.level / top
-        short = share * (top * (own[:, None] + own) - own[:, None] * own) / (top + root)
+        own, top, lengths = diagonal(self.gap), self.level + eps, self.lengths(eps)
+        root, share = outer(lengths), self.level / top
+        short = share * (top * (own[..., None] + own[..., None, :]) - outer(own)) / (top + root)
         gap = (self.gap - short) / root
         if not eps:
-            np.fill_diagonal(gap, 0.0)
-        return Gram(share, (gap + gap.T) / 2)
+            each = np.arange(gap.shape[-1])
+            gap[..., each, each] = 0.0
+        return Gram(share, (gap + gap.mT) / 2)
 
     def centred(self, groups: Array) -> Array:
         """The Gram matrix of the vectors less the mean of their group. groups: (n,), the group of each vector."""
         return -centred(groups, self.gap)
+
+
+def diagonal(matrix: Array) -> Array:
+    """(..., n) of (..., n, n)."""
+    return matrix.diagonal(0, -2, -1)
+
+
+def outer(numbers: Array) -> Array:
+    """The products (..., n, n) of any two of (..., n)."""
+    return numbers[..., None] * numbers[..., None, :]
+
+
+def entry_sum(matrix: Array) -> Array:
+    """The sum of all entries: (...) of (..., n, n)."""
+    return np.add.reduce(matrix, (-2, -1))
 
 
 def centred(groups: Array, matrix: Array) -> Array:
@@ -96,8 +122,8 @@ def factor(matrix: Array) -> Array:
     Other roots depend on the axes that are chosen for equal eigenvalues, so rounding would turn the points that they
     are applied to.
     """
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    return (vectors * np.sqrt(values.clip(min=0.0))) @ vectors.T
+    values, vectors = np.linalg.eigh((matrix + matrix.mT) / 2)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ vectors.mT
 
 
 # ---------------------------------------------------------------- E sqrt(z^T C z) for z ~ N(0, 1)
@@ -114,7 +140,7 @@ def mean_root(forms: Array) -> Array:
     the eigenvalues. With t = e^x the trapezoid rule at step 1 is right to 1e-5
     (of up to 1,000 equal eigenvalues; of one, to 1e-7). At the smallest t, 1 - E e^(-Q t) is Q t.
     """
-    values = np.linalg.eigvalsh(forms).clip(min=0.0)
+    values = np.maximum(np.linalg.eigvalsh(forms), 0.0)
     total = values.sum(-1)
     shares = values / np.where(total == 0, 1, total)[..., None]
     with np.errstate(over="ignore"):  # e^(-Q t) is 0 there
@@ -122,13 +148,7 @@ def mean_root(forms: Array) -> Array:
     return np.sqrt(total) * (decay @ (1 / np.sqrt(_T)) + np.sqrt(_SMALL_T).sum()) / (2 * np.sqrt(np.pi))
 
 
-def mean_abs(left: Array, right: Array) -> float:
-    """E |sum_i g_i u_i| of independent Gaussian vectors with covariances ``left`` and ``right``, (n, n) each."""
+def nuclear(left: Array, right: Array) -> Array:
+    """The sum of singular values of Y X^T, Y^T Y = left and X^T X = right, (..., n, n) each."""
     root = factor(right)
-    return float(MEAN_ABS * mean_root(root.T @ left @ root))
-
-
-def nuclear(left: Array, right: Array) -> float:
-    """The sum of singular values of Y X^T, Y^T Y = left and X^T X = right, (n, n) each; the mean over several left."""
-    root = factor(right)
-    return float(np.sqrt(np.linalg.eigvalsh(root.T @ left @ root).clip(min=0.0)).sum(-1).mean())
+    return np.sqrt(np.maximum(np.linalg.eigvalsh(root @ left @ root), 0.0)).sum(-1)

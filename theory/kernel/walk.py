@@ -2,6 +2,9 @@
 
 The Gram matrix of a gradient is summed over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n); at the output of a
 matrix, over its units. The n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
+
+A walk is made once for several sets of quasi-random points: a matrix is (sets, n, n), a number that multiplies it (sets,
+1, 1), and what is told of each set (sets,).
 """
 
 from __future__ import annotations
@@ -9,15 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from depthlaw.theory.kernel.duals import Dual, dual
 from depthlaw.theory.kernel.factored import factored, factored_of_few
-from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, diagonal, entry_sum, factor, mean_root, nuclear, outer
 from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.readout import Reading
-from depthlaw.theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.setting import DRAWN_SIZE, GATED, Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.softmax import Attention, Backward, Gains
 from depthlaw.theory.kernel.update import MATRICES, Part, Step
 from depthlaw.theory.optimizers import Functional
@@ -26,18 +30,22 @@ from depthlaw.theory.stack import SublayerKind
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums by role, over the network, over each of its sides and each sublayer of a side; each number is to be
-    multiplied by e^exponent."""
+    """Sums by role, over the network, over each of its sides and, of the last set of points, each sublayer of a side;
+    each number is to be multiplied by e^exponent. values, sides, exponent: (sets,)."""
 
-    values: dict[str, float]
-    sides: list[dict[str, float]]
+    values: dict[str, Array]
+    sides: list[dict[str, Array]]
     layers: list[list[dict[str, float]]]
-    exponent: float
+    exponent: Array
 
 
 Totals = dict[Step, Sums]
 _MOST_KEPT = 2**28
 """Bytes of samples that a walk keeps for its way back."""
+_MOST_AT_ONCE = 2**17
+"""How many numbers the samples of one average have where several sets of points are walked at once."""
+_MATRICES_KEPT = 20
+"""About how many numbers a walk keeps for each entry of each sublayer's Gram matrix."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +53,29 @@ class Gradient:
     """e^exponent times ``matrix``: gradients may grow or vanish without end."""
 
     matrix: Array
-    exponent: float = 0.0
+    exponent: float | Array = 0.0
 
     def settled(self) -> Gradient:
         """The same gradient, made symmetric (rounding alone made it otherwise) and scaled to size 1."""
-        matrix = (self.matrix + self.matrix.T) / 2
-        size = float(np.abs(matrix).max())
-        return Gradient(matrix / size, self.exponent + math.log(size)) if size > 0 else Gradient(matrix, self.exponent)
+        matrix = (self.matrix + self.matrix.mT) / 2
+        size = np.maximum.reduce(np.abs(matrix), (-2, -1), keepdims=True)
+        size = np.where(size > 0, size, 1.0)
+        return Gradient(matrix / size, self.exponent + np.log(size))
 
     def plus(self, other: Gradient) -> Gradient:
-        top = max(self.exponent, other.exponent)
+        top = np.maximum(self.exponent, other.exponent)
         return Gradient(self.at(top) + other.at(top), top)
 
-    def at(self, exponent: float) -> Array:
+    def at(self, exponent: float | Array) -> Array:
         """The matrix in units of e^exponent."""
-        return self.matrix * math.exp(self.exponent - exponent)
+        return self.matrix * np.exp(self.exponent - exponent)
 
 
 @dataclass(frozen=True)
 class Beside:
     """Other vectors y beside the stream, on the way forward: a second stream, or x_0, which is added again.
 
-    gram: their Gram matrix. cross: x_i . y_j / width, (n, n).
+    gram: their Gram matrix. cross: x_i . y_j / width, (sets, n, n).
     """
 
     gram: Gram
@@ -84,21 +93,22 @@ class GradientBeside:
     gram: Gradient
     cross: Gradient
 
-    def sum(self, at_x: Array, cross: Array, exponent: float) -> Array:
+    def sum(self, at_x: Array, cross: Array, exponent: float | Array) -> Array:
         """The Gram matrix of the sums of both gradients, in units of e^exponent, as the other two are given."""
-        return at_x + cross + cross.T + self.gram.at(exponent)
+        return at_x + cross + cross.mT + self.gram.at(exponent)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN."""
+    """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN. sets:
+    (sets,), which sets of points."""
 
     network: Transformer
     has_roots: bool
     has_nuclear: bool
     has_factored: bool
     num_points: tuple[int, int]
-    replicate: int
+    sets: Array
 
     def matrix(
         self,
@@ -106,7 +116,7 @@ class Asked:
         gradient: Array,
         inputs: Array,
         gain: float,
-        root: float | None,
+        root: Array | None,
         *,
         size: float,
         units: Array | None,
@@ -129,7 +139,7 @@ class Asked:
     def bias(
         self,
         gradient: Array,
-        root: float | None = None,
+        root: Array | None = None,
         *,
         role: str = "bias",
         width: float = 1.0,
@@ -137,18 +147,18 @@ class Asked:
     ) -> Part:
         """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d.
         size: the root of their number, where that is another."""
-        total = max(float(gradient.sum()), 0.0)
-        of_entries = width * math.sqrt(total) if root is None and self.has_roots else root
+        total = np.maximum(entry_sum(gradient), 0.0)
+        of_entries = width * np.sqrt(total) if root is None and self.has_roots else root
         return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width) if size is None else size)
 
-    def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
+    def gain(self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0) -> Part:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
         if root is None and self.has_roots:
-            root = float(mean_root(unit.root @ gradient @ unit.root))
+            root = mean_root(unit.root @ gradient @ unit.root)
         square = width * _over(gradient, unit.full)
         return Part(role="norm_gain", square=square, root=root, weight=1.0, size=math.sqrt(width))
 
-    def norm(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Iterator[Part]:
+    def norm(self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0) -> Iterator[Part]:
         """The parts of a norm: its gain and, where there is one, its bias. The scale of dyt and derf is left out: one
         number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256)."""
         yield self.gain(gradient, unit, root, width=width)
@@ -173,7 +183,7 @@ class Asked:
         )
 
     def lengths(self, before: Gram) -> Array:
-        """(n,), what a norm divides its input by."""
+        """(sets, n), what a norm divides its input by."""
         return before.lengths(self.network.norm_eps)
 
     def behind(self, gradient: Array, before: Gram) -> Array:
@@ -181,15 +191,14 @@ class Asked:
         the slopes of the function."""
         function = self._function
         if function is None:
-            lengths = self.lengths(before)
-            return gradient / (lengths[:, None] * lengths)
+            return gradient / outer(self.lengths(before))
         square = self.network.norm_scale**2
         return square * gradient * function.slope_second(before.times(square))
 
 
-def _over(gradient: Array, inputs: Array) -> float:
+def _over(gradient: Array, inputs: Array) -> Array:
     """||sum_i g_i u_i^T||^2, which rounding may make negative where it is 0."""
-    return max(float((gradient * inputs).sum()), 0.0)
+    return np.maximum(entry_sum(gradient * inputs), 0.0)
 
 
 # ---------------------------------------------------------------- the two branches
@@ -203,7 +212,7 @@ class FeedForward:
 
     def __init__(self, asked: Asked, sublayer: Sublayer, u: Gram, has_inner: bool, which: int) -> None:
         network = asked.network
-        self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, (which, asked.replicate)
+        self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, (which, asked.sets)
         self.ratio = network.ffn_ratio
         self.is_gated = network.activation in GATED
         roles = ("fc1", "fc2", "fc3") if self.is_gated else ("fc1", "fc2")
@@ -240,24 +249,24 @@ class FeedForward:
             parts += asked.norm(at_hidden, self.hidden, root, width=ratio)
         return np.add.reduce([gains[role] ** 2 * at[role] for role in at])
 
-    def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, float], dict[str, Array]]:
+    def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``. And, by
         matrix, what the units have: of fc1 and fc3 the gradient, and before fc2 the input.
 
         A hidden unit is not Gaussian behind phi, so units are drawn: their inputs h, and what they get from above.
         """
-        n = len(gradient)
+        n = gradient.shape[-1]
         points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), self.which)
-        h = points[:, 0] @ (abs(self.gains["fc1"]) * self.u.root)
-        above = points[:, 1] @ factor(at_phi).T
+        h = points[:, :, 0] @ (abs(self.gains["fc1"]) * self.u.root)
+        above = points[:, :, 1] @ factor(at_phi)
         hidden, slopes, activated = self.phi.value(h), self.phi.slope(h), None
         if self.is_gated:
-            beside = points[:, 2] @ (abs(self.gains["fc3"]) * self.u.root)
+            beside = points[:, :, 2] @ (abs(self.gains["fc3"]) * self.u.root)
             activated, hidden, slopes = hidden, hidden * beside, slopes * beside
         if self.centres:
-            hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))
+            hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))[..., None, :]
         if self.has_inner:
-            hidden = hidden / self.asked.lengths(self.raw)
+            hidden = hidden / self.asked.lengths(self.raw)[..., None, :]
         units = {"fc1": above * slopes, "fc2": hidden}
         biases = {"fc1": slopes}
         if activated is not None:
@@ -267,9 +276,9 @@ class FeedForward:
         return {name: self.ratio * root for name, root in roots.items()}, units
 
 
-def _mean_root_of(rows: Array, form: Array) -> float:
+def _mean_root_of(rows: Array, form: Array) -> Array:
     """The mean of sqrt(y^T M y) over rows y."""
-    return float(np.sqrt(((rows @ form) * rows).sum(-1).clip(min=0.0)).mean())
+    return np.sqrt(np.maximum(((rows @ form) * rows).sum(-1), 0.0)).mean(-1)
 
 
 class Attending:
@@ -292,7 +301,7 @@ class Attending:
         self.norms = places & {"q", "k", "v"}
         self.prefix = "" if memory is None else "cross_"
         self.sources = u if memory is None else memory
-        self.sides, self.which = sides, (which, asked.replicate)
+        self.sides, self.which = sides, (which, asked.sets)
         heads = asked.network.heads
         # Xavier's variances of matrices that are not square: H K units of queries, H K / g of keys and values.
         narrow = heads.width_ratio / heads.queries_per_key
@@ -338,7 +347,7 @@ class Attending:
         """The gradients at the input, at the memory and at the values of the side's first attention. at_values: what
         later attentions send to these values, where this is the first."""
         asked, gains, heads = self.asked, self.gains, self.asked.network.heads
-        scale = np.ones(len(gradient))
+        scale = np.ones(gradient.shape[-1])
         if self.has_inner:  # real norms only: see ``Passage``
             scale = asked.lengths(self.raw)
         attention = self.kept or self._attention()
@@ -476,13 +485,13 @@ class Branch:
         elif self.sublayer.trains_branch_weight:
             square = _over(gradient, self.branch.full)
             # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
-            yield Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
+            yield Part(role="branch_weight", square=square, root=np.sqrt(square), weight=weight, size=MEAN_ABS)
 
 
 class Passage(Branch):
     """One residual sublayer: ``next`` is the Gram matrix behind it.
 
-    pushed: (n,), where branches push in one direction, how far they have pushed each token of x along it, and behind
+    pushed: (sets, n), where branches push in one direction, how far they have pushed each token of x along it, and behind
     the sublayer; None where each branch has a direction of its own.
     """
 
@@ -503,7 +512,7 @@ class Passage(Branch):
         self.sum = x.times(sublayer.residual_weight**2).plus(self.branch.times(sublayer.branch_weight**2))
         if beside is not None and sublayer.input_weight:
             cross = sublayer.residual_weight * sublayer.input_weight * beside.cross
-            self.sum = of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
+            self.sum = of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.mT)
         self.pushed = pushed
         if pushed is not None:
             self.sum = self._pushed_on(pushed)
@@ -514,8 +523,9 @@ class Passage(Branch):
         product of both pushes, and of the cosines of two tokens' branches."""
         a, b = self.sublayer.residual_weight, abs(self.sublayer.branch_weight)
         push = np.sqrt(self.branch.diagonal.clip(min=0.0))
-        cosines = self.branch.full / np.where(push == 0, 1.0, push)[:, None] / np.where(push == 0, 1.0, push)
-        cross = a * b * (pushed[:, None] * push + push[:, None] * pushed) * cosines
+        cosines = self.branch.full / outer(np.where(push == 0, 1.0, push))
+        cross = pushed[..., None] * push[..., None, :]
+        cross = a * b * (cross + cross.mT) * cosines
         whole = of_matrix(self.sum.full + cross)
         behind = self.asked.lengths(whole) if "post" in self.places else 1.0
         self.pushed = (a * pushed + b * push) / behind
@@ -523,19 +533,19 @@ class Passage(Branch):
 
     @property
     def added(self) -> tuple[float, float]:
-        """The cosine of the streams before and behind this sublayer, and the branch's share of the sum; means over
-        tokens. A norm behind the sum keeps its direction, as does dyt where its input is small."""
-        x, total = self.x.diagonal, self.sum.diagonal
+        """Of the last set of points, the cosine of the streams before and behind this sublayer, and the branch's share of
+        the sum; means over tokens. A norm behind the sum keeps its direction, as does dyt where its input is small."""
+        x, total, branch = (gram.diagonal[-1] for gram in (self.x, self.sum, self.branch))
         along = self.sublayer.residual_weight * x
         if self.beside is not None and self.sublayer.input_weight:
-            along = along + self.sublayer.input_weight * self.beside.cross.diagonal()
-        share = self.sublayer.branch_weight**2 * self.branch.diagonal / total
+            along = along + self.sublayer.input_weight * diagonal(self.beside.cross)[-1]
+        share = self.sublayer.branch_weight**2 * branch / total
         return float((along / np.sqrt(x * total)).mean()), float(share.mean())
 
     @property
-    def _lengths(self) -> Array:
-        """(n, 1), what a norm behind the sum divides each token by."""
-        return self.asked.lengths(self.sum)[:, None] if "post" in self.places else np.ones((len(self.x.gap), 1))
+    def _lengths(self) -> Array | float:
+        """(sets, n, 1), what a norm behind the sum divides each token by."""
+        return self.asked.lengths(self.sum)[..., None] if "post" in self.places else 1.0
 
     def carry(self, beside: Beside) -> Beside:
         """The second stream, or x_0, behind this sublayer."""
@@ -563,7 +573,7 @@ class Passage(Branch):
             if asked.network.has_second_stream:
                 at_both = beside.sum(at, cross, gradient.exponent)
             elif weight := sublayer.input_weight:
-                more = Gradient(weight * (cross + cross.T) + weight**2 * at, gradient.exponent)
+                more = Gradient(weight * (cross + cross.mT) + weight**2 * at, gradient.exponent)
                 beside, cross = replace(beside, gram=beside.gram.plus(more)), cross + weight * at
             beside = replace(beside, cross=Gradient(sublayer.residual_weight * cross, gradient.exponent))
         here = None if at_values is None else at_values.at(gradient.exponent)
@@ -590,39 +600,30 @@ class Counted:
     """
 
     part: Part
-    exponent: float
-    side: int
-    linear: float = 1.0
-    root: float = 1.0
+    exponent: Array
+    side: Any
+    linear: Any = 1.0
+    root: Any = 1.0
     place: int | None = None
 
 
 class Walk:
-    """Forward and backward once, with one set of quasi-random points.
+    """Forward and backward once, for several sets of quasi-random points.
 
     parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... besides: by side, the second stream at
     its end, where there is one. gradients: by side, the mean one at each of the streams. added: by side, of each
-    sublayer the cosine of the streams before and behind it and the branch's share of the sum.
+    sublayer the cosine of the streams before and behind it and the branch's share of the sum, of the last set.
     """
 
     def __init__(
-        self, network: Transformer, inputs: Inputs, steps: frozenset[Step], replicate: int, effort: float
+        self, network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float
     ) -> None:
         self.network, self.inputs, self.steps = network, inputs, steps
         self.needs = frozenset[Functional]().union(*(step.functionals for step in steps))
-        num_sublayers = network.num_sublayers
         has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
-        # Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do
-        # to norms and products is a bias, so few tokens, which cost little, get more.
-        num_all = network.visits * inputs.num_all  # of one layer
-        crowd = max(1.0, num_all / 32) ** 2
-        least = min(4 * max(1.0, 16 / num_all) ** 2, 512)
-        num_points = (
-            _power(effort * min(max(2048 / num_sublayers / crowd, least), 512), 4),
-            _power(effort * min(16384 / num_sublayers, 1024), 128),
-        )
+        num_points = _num_points(network, inputs, effort)
         has_factored = any(step.is_factored for step in steps)
-        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, replicate)
+        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, np.array(sets))
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self._counts = 1.0, 1.0
@@ -644,8 +645,8 @@ class Walk:
             if self.besides:
                 last = _sum_of_streams(self.asked, x, self.besides[-1])
         assert last is not None
-        reading = Reading(self.inputs, last, self.asked.replicate, has_factored=self.asked.has_factored)
-        self.parts.append(Counted(reading.head, 0.0, len(passages) - 1))
+        reading = Reading(self.inputs, last, self.asked.sets, has_factored=self.asked.has_factored)
+        self.parts.append(Counted(reading.head, np.zeros(len(self.asked.sets)), len(passages) - 1))
         is_one = self.inputs.loss == "logit"
         has_others = self.needs != {Functional.FROBENIUS_SQUARED}
         drawn = reading.carried if has_others and not is_one else []
@@ -677,11 +678,11 @@ class Walk:
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
         passages: list[Passage] = []
-        stream, first_values = [self.inputs.gram_of(side)], None
+        stream, first_values = [self._start(side)], None
         has_others = self.network.has_second_stream or any(sublayer.input_weight for sublayer in sublayers)
         beside = Beside(stream[0], stream[0].full) if has_others else None
         mixes_values = any(sublayer.mixes_values for sublayer in sublayers)
-        pushed = np.zeros(self.inputs.num_all) if self.network.is_aligned else None
+        pushed = np.zeros((len(self.asked.sets), self.inputs.num_all)) if self.network.is_aligned else None
         for place, sublayer in enumerate(sublayers):
             allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
             sides = Sides(allowed, self.inputs.groups, self.inputs.positions)
@@ -707,6 +708,11 @@ class Walk:
         self.besides += [beside] if beside is not None and self.network.has_second_stream else []
         return passages
 
+    def _start(self, side: int) -> Gram:
+        """The Gram matrix of x_0."""
+        start = self.inputs.gram_of(side)
+        return Gram(start.level, np.tile(start.gap, (len(self.asked.sets), 1, 1)))
+
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
     ) -> Gradient | None:
@@ -716,7 +722,7 @@ class Walk:
             y = self.besides[side].gram
             self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent, side)
             at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
-            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)))
+            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)[..., None, :]))
         if self.has_final:
             self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
@@ -744,63 +750,116 @@ class Walk:
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
-    def _add(self, parts: Iterable[Part], exponent: float, side: int, place: int | None = None) -> None:
+    def _add(self, parts: Iterable[Part], exponent: float | Array, side: int, place: int | None = None) -> None:
         self.parts += [Counted(part, exponent, side, *self._counts, place) for part in parts]
 
     def totals(self) -> Totals:
         """The update by step and role, by side and by sublayer."""
         totals: Totals = {}
-        for step in self.steps:
+        for is_linear in (False, True):
+            entries = [entry for entry in self.parts if (entry.linear if is_linear else entry.root)]
+            of_role: dict[str, list[Counted]] = {}
+            for entry in entries:
+                of_role.setdefault(entry.part.role, []).append(entry)
+            joined = [_joined(of_one) for of_one in of_role.values()]
             # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
-            is_linear = step.is_noise or step.matrices is Functional.FROBENIUS_SQUARED
-            degree = 1.0 if is_linear else 0.5
-            degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
-            own = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
-            counted = [(entry, weight) for entry in own if (weight := entry.linear if is_linear else entry.root)]
-            top = degree * max(entry.exponent for entry, _ in counted)
-            values: dict[str, float] = {}
-            sides: list[dict[str, float]] = [{} for _ in self.network.sides]
-            layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
-            for entry, weight in counted:
-                value = entry.part.noise(step) if step.is_noise else entry.part.value(step)
-                value *= weight * math.exp(degree * entry.exponent - top)
-                of_layer = [] if entry.place is None else [layers[entry.side][entry.place]]
-                for sums in (values, sides[entry.side], *of_layer):
-                    sums[entry.part.role] = sums.get(entry.part.role, 0.0) + value
-            if step.is_noise:
-                every = (values, *sides, *(layer for side in layers for layer in side))
-                for sums in every:
-                    sums.update({role: math.sqrt(value) for role, value in sums.items()})
-                top /= 2
-            totals[step] = Sums(values, sides, layers, top)
+            steps = [x for x in self.steps if (x.is_noise or x.matrices is Functional.FROBENIUS_SQUARED) is is_linear]
+            totals |= {step: self._sums(step, entries, joined, is_linear=is_linear) for step in steps}
         return totals
+
+    def _sums(self, step: Step, entries: Sequence[Counted], joined: Sequence[Counted], *, is_linear: bool) -> Sums:
+        degree = 1.0 if is_linear else 0.5
+        degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
+        counted = [whole for whole in joined if not step.is_noise or whole.part.role in MATRICES]
+        top = degree * np.max([whole.exponent.max(0) for whole in counted], 0)
+        values: dict[str, Array] = {}
+        sides: list[dict[str, Array]] = [{} for _ in self.network.sides]
+        of_last: dict[str, Iterator[float]] = {}
+        for whole in counted:
+            role, value = whole.part.role, whole.part.noise(step) if step.is_noise else whole.part.value(step)
+            value = value * (whole.linear if is_linear else whole.root) * np.exp(degree * whole.exponent - top)
+            values[role], of_last[role] = value.sum(0), iter(value[:, -1].tolist())
+            for side in np.unique(whole.side).tolist():
+                sides[int(side)][role] = value[whole.side[:, 0] == side].sum(0)
+        layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
+        for entry in entries:
+            if (role := entry.part.role) in of_last:
+                value = next(of_last[role])
+                if entry.place is not None:
+                    of_layer = layers[entry.side][entry.place]
+                    of_layer[role] = of_layer.get(role, 0.0) + value
+        if step.is_noise:
+            for sums in (values, *sides):
+                sums.update({role: np.sqrt(value) for role, value in sums.items()})
+            for of_layer in (layer for side in layers for layer in side):
+                of_layer.update({role: math.sqrt(value) for role, value in of_layer.items()})
+            top = top / 2
+        return Sums(values, sides, layers, top)
+
+
+def _joined(entries: Sequence[Counted]) -> Counted:
+    """The parts of a role as one, whose numbers are (parts, sets), or (parts, 1) where all sets share them."""
+
+    def column(several: Sequence[Counted] | Sequence[Part], name: str) -> Any:
+        numbers = [getattr(one, name) for one in several]
+        return None if numbers[0] is None else np.array(numbers, dtype=float).reshape(len(numbers), -1)
+
+    parts = [entry.part for entry in entries]
+    of_parts = {name: column(parts, name) for name in vars(parts[0]) if name != "role"}
+    others = {name: column(entries, name) for name in ("exponent", "side", "linear", "root")}
+    return Counted(Part(role=parts[0].role, **of_parts), **others)
 
 
 def _sum_of_streams(asked: Asked, x: Gram, beside: Beside) -> Gram:
     """The Gram matrix of x + norm(y)."""
-    cross = beside.cross / asked.lengths(beside.gram)
-    return of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.T)
+    cross = beside.cross / asked.lengths(beside.gram)[..., None, :]
+    return of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.mT)
 
 
 def of_matrix(whole: Array) -> Gram:
     """Small differences between tokens are lost where they are beyond rounding."""
-    level = float(whole.diagonal().max())
+    level = diagonal(whole).max(-1)[..., None, None]
     return Gram(level, level - whole)
 
 
 def embedding(gradient: Array, asked: Asked, inputs: Inputs, side: int) -> Part:
     """The part of the embedding: each token has a row of its own."""
     gradient = inputs.embedding_multiplier**2 * gradient
-    own, every = gradient.diagonal().clip(min=0.0), np.eye(len(gradient))
+    own, every = diagonal(gradient).clip(min=0.0), np.eye(gradient.shape[-1])
     return Part(
         role="embedding",
-        square=float(own.sum()),
-        root=float(np.sqrt(own).sum()),
+        square=own.sum(-1),
+        root=np.sqrt(own).sum(-1),
         nuclear=nuclear(gradient, every) if asked.has_nuclear else None,
         factored=factored_of_few(every, gradient) if asked.has_factored else None,
         weight=inputs.embedding_std_of(side),
-        size=math.sqrt(len(own)),
+        size=math.sqrt(len(every)),
     )
+
+
+def _num_points(network: Transformer, inputs: Inputs, effort: float) -> tuple[int, int]:
+    """Of the averages of an attention, and of those of an FFN.
+
+    Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do to
+    norms and products is a bias, so few tokens, which cost little, get more.
+    """
+    num_all = network.visits * inputs.num_all  # of one layer
+    crowd = max(1.0, num_all / 32) ** 2
+    least = min(4 * max(1.0, 16 / num_all) ** 2, 512)
+    return (
+        _power(effort * min(max(2048 / network.num_sublayers / crowd, least), 512), 4),
+        _power(effort * min(16384 / network.num_sublayers, 1024), 128),
+    )
+
+
+def sets_at_once(network: Transformer, inputs: Inputs, effort: float) -> int:
+    """How many sets of points one walk takes: several where their arrays are small, which spares calls; one where they
+    are large, which spares memory."""
+    n = network.visits * inputs.num_all
+    of_heads = 2 * n * (network.head_size or DRAWN_SIZE) if network.head_size or network.heads.rotary_base else 0
+    of_average = _num_points(network, inputs, effort)[0] * max(n * n, of_heads)
+    kept = _MATRICES_KEPT * n * n * network.num_sublayers
+    return max(1, min(_MOST_AT_ONCE // of_average, _MOST_KEPT // kept))
 
 
 def _power(number: float, least: int) -> int:
