@@ -128,7 +128,8 @@ def factor(matrix: Array) -> Array:
 
 # ---------------------------------------------------------------- E sqrt(z^T C z) for z ~ N(0, 1)
 
-_SMALL_T, _T = np.exp(np.arange(-40.0, -20.0)), np.exp(np.arange(-20.0, 40.5))
+_SMALL_T, _T, _LARGE_T = (np.exp(np.arange(*ends)) for ends in ((-40.0, -16.0), (-16.0, 26.0), (26.0, 40.5)))
+_ENDS = np.sqrt(_SMALL_T).sum() + (1 / np.sqrt(_LARGE_T)).sum()
 MEAN_ABS = np.sqrt(2 / np.pi)
 """E |z|."""
 
@@ -138,14 +139,17 @@ def mean_root(forms: Array) -> Array:
 
     sqrt(Q) = (1 / 2 sqrt(pi)) int_0^oo t^(-3/2) (1 - e^(-Q t)) dt, and E e^(-Q t) = prod (1 + 2 lambda t)^(-1/2) over
     the eigenvalues. With t = e^x the trapezoid rule at step 1 is right to 1e-5
-    (of up to 1,000 equal eigenvalues; of one, to 1e-7). At the smallest t, 1 - E e^(-Q t) is Q t.
+    (of up to 1,000 equal eigenvalues; of one, to 1e-7). At the smallest t, 1 - E e^(-Q t) is Q t, and at the largest 1,
+    to 1e-10.
     """
     values = np.maximum(np.linalg.eigvalsh(forms), 0.0)
     total = values.sum(-1)
     shares = values / np.where(total == 0, 1, total)[..., None]
+    grown = shares[..., None] * (2 * _T)
+    grown += 1
     with np.errstate(over="ignore"):  # e^(-Q t) is 0 there
-        decay = 1 - 1 / np.sqrt(np.multiply.reduce(1 + 2 * shares[..., None] * _T, axis=-2))
-    return np.sqrt(total) * (decay @ (1 / np.sqrt(_T)) + np.sqrt(_SMALL_T).sum()) / (2 * np.sqrt(np.pi))
+        decay = 1 - 1 / np.sqrt(np.multiply.reduce(grown, axis=-2))
+    return np.sqrt(total) * (decay @ (1 / np.sqrt(_T)) + _ENDS) / (2 * np.sqrt(np.pi))
 
 
 def nuclear(left: Array, right: Array) -> Array:

@@ -757,13 +757,13 @@ class Walk:
         """The update by step and role, by side and by sublayer."""
         totals: Totals = {}
         for is_linear in (False, True):
+            # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
+            steps = [x for x in self.steps if (x.is_noise or x.matrices is Functional.FROBENIUS_SQUARED) is is_linear]
             entries = [entry for entry in self.parts if (entry.linear if is_linear else entry.root)]
             of_role: dict[str, list[Counted]] = {}
             for entry in entries:
                 of_role.setdefault(entry.part.role, []).append(entry)
-            joined = [_joined(of_one) for of_one in of_role.values()]
-            # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
-            steps = [x for x in self.steps if (x.is_noise or x.matrices is Functional.FROBENIUS_SQUARED) is is_linear]
+            joined = [_joined(of_one) for of_one in of_role.values()] if steps else []
             totals |= {step: self._sums(step, entries, joined, is_linear=is_linear) for step in steps}
         return totals
 
