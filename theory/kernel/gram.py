@@ -48,7 +48,7 @@ class Gram:
     @property
     def sets(self) -> list[Gram]:
         """Of each set of points its own."""
-        return list(map(Gram, np.broadcast_to(self.level, (len(self.gap), 1, 1)), self.gap))
+        return list(map(Gram, np.broadcast_to(self.level, (*self.gap.shape[:-2], 1, 1)), self.gap))
 
     def times(self, square: float) -> Gram:
         """The Gram matrix of the vectors times a number with this square, or times a random matrix of this variance."""

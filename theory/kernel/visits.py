@@ -22,8 +22,8 @@ import numpy as np
 
 from depthlaw.theory.kernel.gram import Array, Gram, diagonal, outer
 from depthlaw.theory.kernel.setting import MOST_TOKENS, Inputs, Sublayer, Transformer
-from depthlaw.theory.kernel.update import Part, Step
-from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Passage, Sides, Walk, embedding, of_matrix
+from depthlaw.theory.kernel.update import Step
+from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Later, Passage, Sides, Walk, later, of_matrix
 
 
 def walk_of(
@@ -162,7 +162,7 @@ class VisitedWalk(Walk):
         x, sublayers, visits = self.streams[side][-1], self.network.encoder, self.network.visits
         n = self.inputs.num_all
         if self.has_final:
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent, side)
+            self._add([later(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         chain, exponent, below = Chain(gradient.matrix, len(sublayers), visits), gradient.exponent, [gradient]
         for back in range(visits):
@@ -182,15 +182,13 @@ class VisitedWalk(Walk):
                 advance()
         for step, place in enumerate(reversed(range(len(sublayers)))):
             branch, lengths = self._whole[place], np.concatenate(self._lengths[place], axis=-1)
-            at, parts = _turned(chain.seen(step, visits - 1), n), list[Part]()
+            at, parts = _turned(chain.seen(step, visits - 1), n), list[Later]()
             if "post" in branch.places:
-                parts += self.asked.norm(at * outer(lengths), self._behind[place])
+                parts.append(later(self.asked.norm, at * outer(lengths), self._behind[place]))
             branch.back(at, parts)
-            rates = branch.sublayer.lr_multipliers
-            parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
             self._add(parts, exponent, side, place)
         at_input = below[-1].matrix
-        self._add([embedding(at_input, self.asked, self.inputs, side)], exponent, side)
+        self._add([self._embedding(at_input, side)], exponent, side)
         self.gradients.append(below[::-1])
         return None
 

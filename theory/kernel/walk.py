@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,8 @@ _MOST_KEPT = 2**28
 """Bytes of samples that a walk keeps for its way back."""
 _MOST_AT_ONCE = 2**17
 """How many numbers the samples of one average have where several sets of points are walked at once."""
+_MOST_WAITING = 2**19
+"""About how many numbers parts are made of that are made together."""
 _MATRICES_KEPT = 20
 """About how many numbers a walk keeps for each entry of each sublayer's Gram matrix."""
 
@@ -98,7 +100,45 @@ class GradientBeside:
         return at_x + cross + cross.mT + self.gram.at(exponent)
 
 
-@dataclass(frozen=True)
+class Later(NamedTuple):
+    """Parts that wait for those of other sublayers, to be made in one call.
+
+    make: takes the arguments of several sublayers as one (see ``joined``), and the options that they share.
+    """
+
+    make: Callable[..., Iterator[Part]]
+    arguments: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """The same for those that can be made in one call."""
+        shapes = [x.kind if isinstance(x, FeedForward) else np.shape(getattr(x, "gap", x)) for x in self.arguments]
+        return self.make, self.options, *shapes
+
+
+def later(make: Callable[..., Iterator[Part]], *arguments: Any, **options: Any) -> Later:
+    return Later(make, arguments, tuple(options.items()))
+
+
+def joined(several: Sequence[Any]) -> Any:
+    """Things of one kind as one: matrices have an axis of sublayers in front, numbers are (sublayers, 1, 1, 1), and what
+    is neither they share."""
+    first = several[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(several).reshape(len(several), *first.shape)
+    if isinstance(first, float):
+        return np.reshape(several, (-1, 1, 1, 1))
+    if isinstance(first, dict):
+        return {name: joined([one[name] for one in several]) for name in first if all(name in one for one in several)}
+    if isinstance(first, Gram | FeedForward):
+        whole = object.__new__(type(first))
+        vars(whole).update(joined([vars(one) for one in several]))
+        return whole
+    return first
+
+
+@dataclass(frozen=True, eq=False)
 class Asked:
     """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN. sets:
     (sets,), which sets of points."""
@@ -112,21 +152,21 @@ class Asked:
 
     def matrix(
         self,
-        role: str,
         gradient: Array,
         inputs: Array,
-        gain: float,
+        gain: float | Array,
         root: Array | None,
-        *,
-        size: float,
         units: Array | None,
-    ) -> Part:
+        *,
+        role: str,
+        size: float,
+    ) -> Iterator[Part]:
         """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. size: the root of the
         number of its entries, over d. units: what is drawn of those inside of the branch, for ``factored``."""
         side, other = gradient / size**2, inputs
         if role.endswith(("out", "fc2")):
             side, other = other, side
-        return Part(
+        yield Part(
             role=role,
             square=_over(gradient, inputs),
             root=root,
@@ -144,26 +184,62 @@ class Asked:
         role: str = "bias",
         width: float = 1.0,
         size: float | None = None,
-    ) -> Part:
+    ) -> Iterator[Part]:
         """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d.
         size: the root of their number, where that is another."""
         total = np.maximum(entry_sum(gradient), 0.0)
         of_entries = width * np.sqrt(total) if root is None and self.has_roots else root
-        return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width) if size is None else size)
+        yield Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width) if size is None else size)
 
-    def gain(self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0) -> Part:
+    def gain(
+        self,
+        gradient: Array,
+        unit: Gram,
+        root: Array | None = None,
+        weight: float | Array = 1.0,
+        *,
+        role: str = "norm_gain",
+        width: float = 1.0,
+        size: float | None = None,
+    ) -> Iterator[Part]:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
         if root is None and self.has_roots:
             root = mean_root(unit.root @ gradient @ unit.root)
         square = width * _over(gradient, unit.full)
-        return Part(role="norm_gain", square=square, root=root, weight=1.0, size=math.sqrt(width))
+        yield Part(role=role, square=square, root=root, weight=weight, size=math.sqrt(width) if size is None else size)
 
-    def norm(self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0) -> Iterator[Part]:
+    def norm(
+        self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0, share: float | None = None
+    ) -> Iterator[Part]:
         """The parts of a norm: its gain and, where there is one, its bias. The scale of dyt and derf is left out: one
-        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256)."""
-        yield self.gain(gradient, unit, root, width=width)
+        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256). share: of d, the root of
+        how many entries all d of them share, where they do."""
+        parts = [*self.gain(gradient, unit, root, width=width)]
         if self.network.norm_kind != "rmsnorm":
-            yield self.bias(gradient, role="norm_bias", width=width)
+            parts += self.bias(gradient, role="norm_bias", width=width)
+        for part in parts:
+            root = part.root if share is None or part.root is None else share * part.root
+            yield part if share is None else replace(part, root=root, size=share)
+
+    def branch_weight(self, gradient: Array, branch: Gram, weight: float | Array) -> Iterator[Part]:
+        """The part of a trained branch weight, given the gradient at the sum."""
+        square = _over(gradient, branch.full)
+        # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
+        yield Part(role="branch_weight", square=square, root=np.sqrt(square), weight=weight, size=MEAN_ABS)
+
+    def embedding(self, gradient: Array, *, multiplier: float, std: float) -> Iterator[Part]:
+        """The part of the embedding: each token has a row of its own."""
+        gradient = multiplier**2 * gradient
+        own, every = diagonal(gradient).clip(min=0.0), np.eye(gradient.shape[-1])
+        yield Part(
+            role="embedding",
+            square=own.sum(-1),
+            root=np.sqrt(own).sum(-1),
+            nuclear=nuclear(gradient, every) if self.has_nuclear else None,
+            factored=factored_of_few(every, gradient) if self.has_factored else None,
+            weight=std,
+            size=math.sqrt(len(every)),
+        )
 
     # ---------------------------------------------------------------- what stands in a norm's place
 
@@ -212,11 +288,10 @@ class FeedForward:
 
     def __init__(self, asked: Asked, sublayer: Sublayer, u: Gram, has_inner: bool, which: int) -> None:
         network = asked.network
-        self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, (which, asked.sets)
-        self.ratio = network.ffn_ratio
+        self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, float(which)
         self.is_gated = network.activation in GATED
         roles = ("fc1", "fc2", "fc3") if self.is_gated else ("fc1", "fc2")
-        xavier = math.sqrt(2 / (1 + self.ratio))
+        xavier = math.sqrt(2 / (1 + network.ffn_ratio))
         self.gains = {role: sublayer.gains.get(role, 1.0) * xavier for role in roles}
         self.phi = dual(GATED.get(network.activation, network.activation))
         self.before = u.times(self.gains["fc1"] ** 2)
@@ -228,26 +303,40 @@ class FeedForward:
         self.hidden = asked.normed(self.raw) if has_inner else self.raw
         self.out = self.hidden.times(self.ratio * self.gains["fc2"] ** 2)
 
-    def backward(self, gradient: Array, parts: list[Part]) -> Array:
+    @property
+    def ratio(self) -> float:
+        return self.asked.network.ffn_ratio
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """The same for those that can be joined."""
+        return self.has_inner, self.u.gap.shape
+
+    def backward(self, gradient: Array, parts: list[Later]) -> Array:
         asked, ratio, gains = self.asked, self.ratio, self.gains
         at_hidden = gains["fc2"] ** 2 * gradient
         at_phi = asked.behind(at_hidden, self.raw) if self.has_inner else at_hidden
         at = {"fc1": ratio * at_phi * self.phi.slope_second(self.before)}
         if self.is_gated:
             at = {"fc1": at["fc1"] * self.beside.full, "fc3": ratio * at_phi * self.activated.full}
+        parts.append(later(FeedForward.parts, self, gradient, at_phi, *at.values()))
+        return np.add.reduce([gains[role] ** 2 * at[role] for role in at])
+
+    def parts(self, gradient: Array, at_phi: Array, *at_inner: Array) -> Iterator[Part]:
+        """Of several FFNs, joined."""
+        asked, ratio, gains = self.asked, self.ratio, self.gains
+        at = dict(zip(("fc1", "fc3"), at_inner, strict=False))
         roots, units = self._roots(gradient, at_phi) if asked.has_roots else ({}, {})
         size = math.sqrt(ratio)
-        several = [(role, at[role], self.u.full, gains[role]) for role in at]
-        several.append(("fc2", ratio * gradient, self.hidden.full, gains["fc2"]))
-        parts += [
-            asked.matrix(*matrix, roots.get(matrix[0]), size=size, units=units.get(matrix[0])) for matrix in several
-        ]
-        parts += [asked.bias(at[role], roots.get(f"{role} bias"), size=size) for role in at]
-        parts.append(asked.bias(gradient))
+        several = [(role, at[role], self.u.full) for role in at] + [("fc2", ratio * gradient, self.hidden.full)]
+        for role, *sides in several:
+            yield from asked.matrix(*sides, gains[role], roots.get(role), units.get(role), role=role, size=size)
+        for role in at:
+            yield from asked.bias(at[role], roots.get(f"{role} bias"), size=size)
+        yield from asked.bias(gradient)
         if self.has_inner:
-            root = gains["fc2"] * roots["fc2"] if roots else None
-            parts += asked.norm(at_hidden, self.hidden, root, width=ratio)
-        return np.add.reduce([gains[role] ** 2 * at[role] for role in at])
+            root = gains["fc2"][..., 0, 0] * roots["fc2"] if roots else None
+            yield from asked.norm(gains["fc2"] ** 2 * gradient, self.hidden, root, width=ratio)
 
     def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``. And, by
@@ -256,12 +345,13 @@ class FeedForward:
         A hidden unit is not Gaussian behind phi, so units are drawn: their inputs h, and what they get from above.
         """
         n = gradient.shape[-1]
-        points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), self.which)
-        h = points[:, :, 0] @ (abs(self.gains["fc1"]) * self.u.root)
-        above = points[:, :, 1] @ factor(at_phi)
+        which = self.which[..., 0, 0], self.asked.sets
+        points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), which)
+        h = points[..., 0, :] @ (abs(self.gains["fc1"]) * self.u.root)
+        above = points[..., 1, :] @ factor(at_phi)
         hidden, slopes, activated = self.phi.value(h), self.phi.slope(h), None
         if self.is_gated:
-            beside = points[:, :, 2] @ (abs(self.gains["fc3"]) * self.u.root)
+            beside = points[..., 2, :] @ (abs(self.gains["fc3"]) * self.u.root)
             activated, hidden, slopes = hidden, hidden * beside, slopes * beside
         if self.centres:
             hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))[..., None, :]
@@ -342,7 +432,7 @@ class Attending:
         )
 
     def backward(
-        self, gradient: Array, parts: list[Part], at_values: Array | None
+        self, gradient: Array, parts: list[Later], at_values: Array | None
     ) -> tuple[Array, Array | None, Array | None]:
         """The gradients at the input, at the memory and at the values of the side's first attention. at_values: what
         later attentions send to these values, where this is the first."""
@@ -365,30 +455,29 @@ class Attending:
             ("out", heads.width_ratio * gradient, self.mixed.full, gains.out, roots and roots.out),
         ]
         parts += [
-            asked.matrix(self.prefix + role, *rest, size=self.sizes[role], units=at.units.get(role))
+            later(asked.matrix, *rest, at.units.get(role), role=self.prefix + role, size=self.sizes[role])
             for role, *rest in several
         ]
         biases = [("q", at.q, roots and roots.q_bias), ("v", at.v, roots and roots.v_bias)]
         if not is_centred:
             biases.append(("k", at.k, roots and roots.k_bias))
-        parts += [asked.bias(at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
-        parts.append(asked.bias(gradient))
+        parts += [later(asked.bias, at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
+        parts.append(later(asked.bias, gradient))
         at_mixed = gains.out**2 * gradient
         if self.has_inner:
-            parts += asked.norm(at_mixed, self.mixed, roots and roots.inner_gain, width=heads.width_ratio)
+            parts.append(later(asked.norm, at_mixed, self.mixed, roots and roots.inner_gain, width=heads.width_ratio))
         if asked.network.placement == "normformer":
             # One number for each head: H = d / head_size of them, whose 1-norm grows as sqrt(H), not sqrt(d).
             size = asked.network.head_size
             share = 0.0 if size is None else 1 / math.sqrt(size)
-            part = asked.gain(at_mixed, self.mixed, roots and share * roots.head_scale)
-            parts.append(replace(part, size=share))
+            parts.append(later(asked.gain, at_mixed, self.mixed, roots and share * roots.head_scale, size=share))
         parts += self._norms_of_heads(at, attention)
         to_sources = gains.k**2 * at.k + gains.v**2 * at.v
         to_u = gains.q**2 * at.q
         to_values = None if self.first_values is None else at.first_v
         return (to_u + to_sources, None, to_values) if self.memory is None else (to_u, to_sources, None)
 
-    def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Part]:
+    def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Later]:
         """The parts of the gains and biases of the norms of q, k and v.
 
         A head's are as long as the head, K, and all heads share them: their 1-norm goes as sqrt(K d), not as d.
@@ -401,8 +490,7 @@ class Attending:
                 continue
             is_normed = role in attention.normed_first
             unit = grams[role] if is_normed else self.asked.normed(grams[role])
-            for part in self.asked.norm(gradient, unit):
-                yield replace(part, root=None if part.root is None else share * part.root, size=share)
+            yield later(self.asked.norm, gradient, unit, share=share)
 
 
 # ---------------------------------------------------------------- one sublayer
@@ -453,15 +541,19 @@ class Branch:
         self.branch = asked.normed(self.raw) if "branch" in self.places else self.raw
 
     def back(
-        self, at_sum: Array, parts: list[Part], at_values: Array | None = None
+        self, at_sum: Array, parts: list[Later], at_values: Array | None = None
     ) -> tuple[Array, Array | None, Array | None]:
         """Carry the gradient at the sum back through the branch: to x, to the memory and to the values of the side's
         first attention."""
         asked, sublayer = self.asked, self.sublayer
-        parts += self._branch_weight(at_sum)
+        weight = float(abs(sublayer.branch_weight))
+        if sublayer.has_layer_scale:
+            parts.append(later(asked.gain, at_sum, self.branch, None, weight, role="layer_scale"))
+        elif sublayer.trains_branch_weight:
+            parts.append(later(asked.branch_weight, at_sum, self.branch, weight))
         at_branch = sublayer.branch_weight**2 * at_sum
         if "branch" in self.places:
-            parts += asked.norm(at_branch, self.branch)
+            parts.append(later(asked.norm, at_branch, self.branch))
             at_branch = asked.behind(at_branch, self.raw)
         to_u, to_memory, to_values = np.zeros_like(at_branch), None, None
         if self.attention is not None:
@@ -472,20 +564,9 @@ class Branch:
             to_u = to_u + self.ffn.backward(at_branch, parts)
         to_x = sublayer.input_scale**2 * to_u
         if "pre" in self.places:
-            parts += asked.norm(to_x, self.before)
+            parts.append(later(asked.norm, to_x, self.before))
             to_x = asked.behind(to_x, self.x)
         return to_x, to_memory, to_values
-
-    def _branch_weight(self, gradient: Array) -> Iterator[Part]:
-        """The part of a trained branch weight b, given the gradient at the sum."""
-        weight = abs(self.sublayer.branch_weight)
-        if self.sublayer.has_layer_scale:
-            part = self.asked.gain(gradient, self.branch)
-            yield replace(part, role="layer_scale", weight=weight)
-        elif self.sublayer.trains_branch_weight:
-            square = _over(gradient, self.branch.full)
-            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
-            yield Part(role="branch_weight", square=square, root=np.sqrt(square), weight=weight, size=MEAN_ABS)
 
 
 class Passage(Branch):
@@ -560,12 +641,13 @@ class Passage(Branch):
 
     def backward(
         self, gradient: Gradient, beside: GradientBeside | None, at_values: Gradient | None
-    ) -> tuple[Gradient, Gradient | None, Gradient | None, list[Part], GradientBeside | None]:
+    ) -> tuple[Gradient, Gradient | None, Gradient | None, list[Later], GradientBeside | None]:
         """Carry the gradient at ``next`` back to x, to the memory, to the values of the side's first attention and to
         each parameter's part, and that beside it. Parts are in units of the exponent that came in."""
-        asked, sublayer, parts, at = self.asked, self.sublayer, [], gradient.matrix
+        asked, sublayer, at = self.asked, self.sublayer, gradient.matrix
+        parts: list[Later] = []
         if "post" in self.places:
-            parts += asked.norm(at, self.next)
+            parts.append(later(asked.norm, at, self.next))
             at = asked.behind(at, self.sum)
         at_both = at
         if beside is not None:
@@ -579,8 +661,6 @@ class Passage(Branch):
         here = None if at_values is None else at_values.at(gradient.exponent)
         by_branch, to_memory, to_values = self.back(at_both, parts, here)
         to_x = Gradient(sublayer.residual_weight**2 * at + by_branch, gradient.exponent).settled()
-        if rates := sublayer.lr_multipliers:
-            parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
         to_source, to_first = (
             None if to is None else Gradient(to, gradient.exponent).settled() for to in (to_memory, to_values)
         )
@@ -592,19 +672,20 @@ class Passage(Branch):
 
 @dataclass(frozen=True)
 class Counted:
-    """A part in units of e^exponent, and how often it counts.
+    """Parts of one role in units of e^exponent, and how often they count.
 
-    side: the index of the side that the parameter is on; the head is on the last. place: the index of the sublayer that
-    it is in; None outside of them. linear: in what is linear in the
-    gradient's Gram matrix. root: in what goes as the root of that matrix.
+    part: each number is (parts, sets), or less where they share it. exponent: (parts, sets). side: the index
+    of the side that the parameters are on; the head is on the last. places: the indices of the sublayers that they are
+    in; None outside of them. linear: in what is linear in the gradient's Gram matrix. root: in what goes as the root of
+    that matrix.
     """
 
     part: Part
     exponent: Array
-    side: Any
-    linear: Any = 1.0
-    root: Any = 1.0
-    place: int | None = None
+    side: int
+    places: Sequence[int | None]
+    linear: float = 1.0
+    root: float = 1.0
 
 
 class Walk:
@@ -627,6 +708,8 @@ class Walk:
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self._counts = 1.0, 1.0
+        self._waiting: dict[tuple[Any, ...], list[tuple[Later, float | Array, int | None]]] = {}
+        self._most_waiting = max(1, _MOST_WAITING // _num_inside(inputs.num_all * network.visits, num_points, len(sets)))
         self.streams: list[list[Gram]] = []
         self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
@@ -646,7 +729,7 @@ class Walk:
                 last = _sum_of_streams(self.asked, x, self.besides[-1])
         assert last is not None
         reading = Reading(self.inputs, last, self.asked.sets, has_factored=self.asked.has_factored)
-        self.parts.append(Counted(reading.head, np.zeros(len(self.asked.sets)), len(passages) - 1))
+        self.parts.append(Counted(reading.head, np.zeros((1, len(self.asked.sets))), len(passages) - 1, [None]))
         is_one = self.inputs.loss == "logit"
         has_others = self.needs != {Functional.FROBENIUS_SQUARED}
         drawn = reading.carried if has_others and not is_one else []
@@ -672,6 +755,7 @@ class Walk:
             if gradient is None:
                 raise ValueError("the decoder reads nothing of the encoder, which has no gradient")
             gradient = self._backward(side, passages[side], gradient, advance)
+        self._make()
 
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
@@ -710,8 +794,12 @@ class Walk:
 
     def _start(self, side: int) -> Gram:
         """The Gram matrix of x_0."""
-        start = self.inputs.gram_of(side)
-        return Gram(start.level, np.tile(start.gap, (len(self.asked.sets), 1, 1)))
+        start, sets = self.inputs.gram_of(side), (len(self.asked.sets), 1, 1)
+        return Gram(np.full(sets, start.level), np.tile(start.gap, sets))
+
+    def _embedding(self, gradient: Array, side: int) -> Later:
+        std = self.inputs.embedding_std_of(side)
+        return later(self.asked.embedding, gradient, multiplier=self.inputs.embedding_multiplier, std=std)
 
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
@@ -720,11 +808,11 @@ class Walk:
         x, beside = self.streams[side][-1], None
         if self.besides:
             y = self.besides[side].gram
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent, side)
+            self._add([later(self.asked.norm, gradient.matrix, self.asked.normed(y))], gradient.exponent, side)
             at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
             beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)[..., None, :]))
         if self.has_final:
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent, side)
+            self._add([later(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         if any(passage.sublayer.input_weight for passage in passages):
             nothing = Gradient(np.zeros_like(gradient.matrix), gradient.exponent)
@@ -746,48 +834,54 @@ class Walk:
         if beside is not None:
             at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
             below[-1] = replace(gradient, matrix=at_input)  # x_0 is read again later on, or begins both streams
-        self._add([embedding(at_input, self.asked, self.inputs, side)], gradient.exponent, side)
+        self._add([self._embedding(at_input, side)], gradient.exponent, side)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
-    def _add(self, parts: Iterable[Part], exponent: float | Array, side: int, place: int | None = None) -> None:
-        self.parts += [Counted(part, exponent, side, *self._counts, place) for part in parts]
+    def _add(self, parts: Iterable[Later], exponent: float | Array, side: int, place: int | None = None) -> None:
+        """parts: of a sublayer, in units of e^exponent. They wait until as many are there as have room."""
+        for part in parts:
+            self._waiting.setdefault((side, *part.kind), []).append((part, exponent, place))
+        if max(map(len, self._waiting.values())) >= self._most_waiting:
+            self._make()
+
+    def _make(self) -> None:
+        """Make the parts that wait, those of a kind in one call."""
+        for (side, *_), several in self._waiting.items():
+            parts, exponents, places = zip(*several, strict=True)
+            arguments = map(joined, zip(*(part.arguments for part in parts), strict=True))
+            exponent = np.reshape(exponents, (len(several), -1))
+            sublayers = [None if place is None else self.network.sides[side][place] for place in places]
+            for made in parts[0].make(*arguments, **dict(parts[0].options)):
+                rates = [1.0 if one is None else one.lr_multipliers.get(made.role, 1.0) for one in sublayers]
+                made = replace(made, weight=np.reshape(made.weight, (-1, 1)), lr_multiplier=np.reshape(rates, (-1, 1)))
+                self.parts.append(Counted(made, exponent, side, places, *self._counts))
+        self._waiting.clear()
 
     def totals(self) -> Totals:
         """The update by step and role, by side and by sublayer."""
-        totals: Totals = {}
-        for is_linear in (False, True):
-            # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
-            steps = [x for x in self.steps if (x.is_noise or x.matrices is Functional.FROBENIUS_SQUARED) is is_linear]
-            entries = [entry for entry in self.parts if (entry.linear if is_linear else entry.root)]
-            of_role: dict[str, list[Counted]] = {}
-            for entry in entries:
-                of_role.setdefault(entry.part.role, []).append(entry)
-            joined = [_joined(of_one) for of_one in of_role.values()] if steps else []
-            totals |= {step: self._sums(step, entries, joined, is_linear=is_linear) for step in steps}
-        return totals
+        return {step: self._sums(step) for step in self.steps}
 
-    def _sums(self, step: Step, entries: Sequence[Counted], joined: Sequence[Counted], *, is_linear: bool) -> Sums:
+    def _sums(self, step: Step) -> Sums:
+        # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
+        is_linear = step.is_noise or step.matrices is Functional.FROBENIUS_SQUARED
         degree = 1.0 if is_linear else 0.5
         degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
-        counted = [whole for whole in joined if not step.is_noise or whole.part.role in MATRICES]
-        top = degree * np.max([whole.exponent.max(0) for whole in counted], 0)
+        own = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
+        counted = [(entry, weight) for entry in own if (weight := entry.linear if is_linear else entry.root)]
+        top = degree * np.max([entry.exponent.max(0) for entry, _ in counted], 0)
         values: dict[str, Array] = {}
         sides: list[dict[str, Array]] = [{} for _ in self.network.sides]
-        of_last: dict[str, Iterator[float]] = {}
-        for whole in counted:
-            role, value = whole.part.role, whole.part.noise(step) if step.is_noise else whole.part.value(step)
-            value = value * (whole.linear if is_linear else whole.root) * np.exp(degree * whole.exponent - top)
-            values[role], of_last[role] = value.sum(0), iter(value[:, -1].tolist())
-            for side in np.unique(whole.side).tolist():
-                sides[int(side)][role] = value[whole.side[:, 0] == side].sum(0)
         layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
-        for entry in entries:
-            if (role := entry.part.role) in of_last:
-                value = next(of_last[role])
-                if entry.place is not None:
-                    of_layer = layers[entry.side][entry.place]
-                    of_layer[role] = of_layer.get(role, 0.0) + value
+        for entry, weight in counted:
+            role, value = entry.part.role, entry.part.noise(step) if step.is_noise else entry.part.value(step)
+            value = value * (weight * np.exp(degree * entry.exponent - top))
+            for sums in (values, sides[entry.side]):
+                sums[role] = sums.get(role, 0.0) + value.sum(0)
+            for place, of_last in zip(entry.places, value[:, -1].tolist(), strict=True):
+                if place is not None:
+                    of_layer = layers[entry.side][place]
+                    of_layer[role] = of_layer.get(role, 0.0) + of_last
         if step.is_noise:
             for sums in (values, *sides):
                 sums.update({role: np.sqrt(value) for role, value in sums.items()})
@@ -795,19 +889,6 @@ class Walk:
                 of_layer.update({role: math.sqrt(value) for role, value in of_layer.items()})
             top = top / 2
         return Sums(values, sides, layers, top)
-
-
-def _joined(entries: Sequence[Counted]) -> Counted:
-    """The parts of a role as one, whose numbers are (parts, sets), or (parts, 1) where all sets share them."""
-
-    def column(several: Sequence[Counted] | Sequence[Part], name: str) -> Any:
-        numbers = [getattr(one, name) for one in several]
-        return None if numbers[0] is None else np.array(numbers, dtype=float).reshape(len(numbers), -1)
-
-    parts = [entry.part for entry in entries]
-    of_parts = {name: column(parts, name) for name in vars(parts[0]) if name != "role"}
-    others = {name: column(entries, name) for name in ("exponent", "side", "linear", "root")}
-    return Counted(Part(role=parts[0].role, **of_parts), **others)
 
 
 def _sum_of_streams(asked: Asked, x: Gram, beside: Beside) -> Gram:
@@ -820,21 +901,6 @@ def of_matrix(whole: Array) -> Gram:
     """Small differences between tokens are lost where they are beyond rounding."""
     level = diagonal(whole).max(-1)[..., None, None]
     return Gram(level, level - whole)
-
-
-def embedding(gradient: Array, asked: Asked, inputs: Inputs, side: int) -> Part:
-    """The part of the embedding: each token has a row of its own."""
-    gradient = inputs.embedding_multiplier**2 * gradient
-    own, every = diagonal(gradient).clip(min=0.0), np.eye(gradient.shape[-1])
-    return Part(
-        role="embedding",
-        square=own.sum(-1),
-        root=np.sqrt(own).sum(-1),
-        nuclear=nuclear(gradient, every) if asked.has_nuclear else None,
-        factored=factored_of_few(every, gradient) if asked.has_factored else None,
-        weight=inputs.embedding_std_of(side),
-        size=math.sqrt(len(every)),
-    )
 
 
 def _num_points(network: Transformer, inputs: Inputs, effort: float) -> tuple[int, int]:
@@ -850,6 +916,11 @@ def _num_points(network: Transformer, inputs: Inputs, effort: float) -> tuple[in
         _power(effort * min(max(2048 / network.num_sublayers / crowd, least), 512), 4),
         _power(effort * min(16384 / network.num_sublayers, 1024), 128),
     )
+
+
+def _num_inside(n: int, num_points: tuple[int, int], num_sets: int) -> int:
+    """About how many numbers the parts of a sublayer are made of."""
+    return num_sets * n * (20 * n + 3 * num_points[1])
 
 
 def sets_at_once(network: Transformer, inputs: Inputs, effort: float) -> int:
