@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from depthlaw.theory.kernel.gram import Array
+from depthlaw.theory.kernel.gram import Array, Gram, entry_sum
 from depthlaw.theory.kernel.setting import Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.update import MATRICES, Step, step_of, unit_power
 from depthlaw.theory.kernel.visits import walk_of
@@ -135,20 +135,22 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
     streams: dict[str, list[Stream]] = {}
     for side, grams, gradients, added in zip(_SIDES, walk.streams, walk.gradients, walk.added, strict=False):
-        streams[side] = []
-        for gram, gradient, (cosine, share) in zip(grams, gradients, [(1.0, 0.0), *added], strict=True):
-            last, total = gram.sets[-1], float(np.trace(gradient.matrix[-1]))
-            streams[side].append(
-                Stream(
-                    second_moment=float(last.diagonal.mean()),
-                    token_correlation=float(last.unit.full[pairs].mean()) if pairs.any() else 1.0,
-                    cosine_with_previous=cosine,
-                    branch_share=share,
-                    log10_gradient_square=(np.ravel(gradient.exponent)[-1].item() + math.log(total)) / math.log(10)
-                    if total > 0
-                    else -math.inf,
-                )
+        last = Gram(*(np.array(numbers) for numbers in zip(*((x.level[-1], x.gap[-1]) for x in grams), strict=True)))
+        alike = entry_sum(last.unit.full * pairs) / pairs.sum() if pairs.any() else np.ones(len(grams))
+        squares = np.trace([gradient.matrix[-1] for gradient in gradients], axis1=1, axis2=2)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.maximum(squares, 0.0)) + [np.ravel(gradient.exponent)[-1] for gradient in gradients]
+        columns = (last.diagonal.mean(-1).tolist(), alike.tolist(), [(1.0, 0.0), *added], (logs / math.log(10)).tolist())
+        streams[side] = [
+            Stream(
+                second_moment=second_moment,
+                token_correlation=token_correlation,
+                cosine_with_previous=cosine,
+                branch_share=share,
+                log10_gradient_square=log10,
             )
+            for second_moment, token_correlation, (cosine, share), log10 in zip(*columns, strict=True)
+        ]
     return streams
 
 

@@ -25,7 +25,7 @@ Matrices are (..., n, n), and samples (..., points, n, m): axes in front are set
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -349,7 +349,6 @@ class Attention:
         at_q, at_k = self._at_units(steps)
         at_q, at_k = at_q * over.get("q", 1.0), at_k * over.get("k", 1.0)
         at_values = (weights.mT @ root_mixed) * over.get("v", 1.0) * self.value_weights[0]  # (..., points, m, n)
-        of_out = mean_root(_each(root_out) @ mixed @ _each(root_out)).mean(-1)
         keys = self.sources.centred(self.groups) if self.is_shift_invariant else self.sources.full
         at_k, at_values = self._shared(at_k), self._shared(at_values)
         share = ratio / self.heads.queries_per_key
@@ -358,10 +357,13 @@ class Attention:
             shape = (*at_values.shape[:-1], more.shape[-1])
             at_values = np.concatenate([at_values, np.broadcast_to(more, shape)], axis=-1)
         units = {"q": at_q, "k": at_k, "v": at_values}
+        sides = ((at_q, self.queries.full), (at_k, keys), (at_values, self.sources.full))
+        forms = [*(_form(*side) for side in sides), _each(root_out) @ mixed @ _each(root_out)]
+        of_q, of_k, of_v, of_out = _mean_roots(forms)
         roots = Roots(
-            q=ratio * _mean_of_rows(at_q, self.queries.full),
-            k=share * _mean_of_rows(at_k, keys),
-            v=share * _mean_of_rows(at_values, self.sources.full),
+            q=ratio * of_q,
+            k=share * of_k,
+            v=share * of_v,
             out=ratio * of_out,
             q_bias=ratio * np.sqrt((at_q.sum(-2) ** 2).sum(-1)).mean(-1),
             k_bias=share * np.sqrt((at_k.sum(-2) ** 2).sum(-1)).mean(-1),
@@ -451,10 +453,17 @@ def _less_mean(vectors: Array, groups: Array) -> Array:
     return vectors - (same / same.sum(1)) @ vectors
 
 
-def _mean_of_rows(rows: Array, form: Array) -> Array:
-    """E sqrt(z^T X^T U X z) of each X of ``rows`` (..., points, n, r) and the form U, over the shorter side, averaged."""
+def _form(rows: Array, form: Array) -> Array:
+    """X^T U X of each X of ``rows`` (..., points, n, r) and the form U, or of the shorter side its like."""
     n, r = rows.shape[-2:]
     if r > n:
         form = _each(factor(form))
-        return mean_root(form @ rows @ rows.mT @ form).mean(-1)
-    return mean_root(rows.mT @ _each(form) @ rows).mean(-1)
+        return form @ rows @ rows.mT @ form
+    return rows.mT @ _each(form) @ rows
+
+
+def _mean_roots(forms: Sequence[Array]) -> Sequence[Array]:
+    """E sqrt(z^T C z) of forms C (..., points, r, r), averaged over the points."""
+    if len({form.shape for form in forms}) == 1:
+        return list(mean_root(np.array(forms)).mean(-1))
+    return [mean_root(form).mean(-1) for form in forms]

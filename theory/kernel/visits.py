@@ -113,6 +113,7 @@ class Chain:
 class VisitedWalk(Walk):
     """As ``Walk``, of one stack whose layers are visited again."""
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
@@ -126,17 +127,16 @@ class VisitedWalk(Walk):
             chain.enter(visit)
             self._steering.clear()
             for place, sublayer in enumerate(sublayers):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    branch = self._branch(bare, place, chain.seen(place, visit))
-                    self._steering.append(branch)
-                    own = sublayer.branch_weight**2 * branch.branch.full
-                    before, of_branch = diagonal(chain.now(place, visit)), diagonal(own[:, -n:, -n:])
-                    along, whole = chain.add(place, visit, own, sublayer.residual_weight)
-                    cosine = (sublayer.residual_weight * before + along) / np.sqrt(before * whole)
-                    added.append((float(cosine[-1].mean()), float((of_branch / whole)[-1].mean())))
-                    if "post" in branch.places:
-                        self._lengths[place, visit] = np.sqrt(whole + self.network.norm_eps)
-                        chain.divide(place + 1, visit, self._lengths[place])
+                branch = self._branch(bare, place, chain.seen(place, visit))
+                self._steering.append(branch)
+                own = sublayer.branch_weight**2 * branch.branch.full
+                before, of_branch = diagonal(chain.now(place, visit)), diagonal(own[:, -n:, -n:])
+                along, whole = chain.add(place, visit, own, sublayer.residual_weight)
+                cosine = (sublayer.residual_weight * before + along) / np.sqrt(before * whole)
+                added.append((float(cosine[-1].mean()), float((of_branch / whole)[-1].mean())))
+                if "post" in branch.places:
+                    self._lengths[place, visit] = np.sqrt(whole + self.network.norm_eps)
+                    chain.divide(place + 1, visit, self._lengths[place])
                 if not np.isfinite(behind := chain.now(place + 1, visit)).all():
                     raise ArithmeticError(f"x_{len(stream)} has tokens that are 0, or beyond the floats")
                 stream.append(of_matrix(behind))

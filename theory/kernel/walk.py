@@ -621,7 +621,7 @@ class Passage(Branch):
         if self.beside is not None and self.sublayer.input_weight:
             along = along + self.sublayer.input_weight * diagonal(self.beside.cross)[-1]
         share = self.sublayer.branch_weight**2 * branch / total
-        return float((along / np.sqrt(x * total)).mean()), float(share.mean())
+        return float((along / np.sqrt(x * total)).sum() / len(x)), float(share.sum() / len(x))
 
     @property
     def _lengths(self) -> Array | float:
@@ -757,6 +757,7 @@ class Walk:
             gradient = self._backward(side, passages[side], gradient, advance)
         self._make()
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
@@ -767,21 +768,21 @@ class Walk:
         beside = Beside(stream[0], stream[0].full) if has_others else None
         mixes_values = any(sublayer.mixes_values for sublayer in sublayers)
         pushed = np.zeros((len(self.asked.sets), self.inputs.num_all)) if self.network.is_aligned else None
+        groups, positions = self.inputs.groups, self.inputs.positions
+        by_mask = {is_masked: self.inputs.allowed(is_causal=is_masked) for is_masked in (False, is_causal)}
         for place, sublayer in enumerate(sublayers):
-            allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
-            sides = Sides(allowed, self.inputs.groups, self.inputs.positions)
+            allowed = by_mask[is_causal and sublayer.kind is not SublayerKind.CROSS]
+            sides = Sides(allowed, groups, positions)
             which = place + side * len(self.network.encoder)
-            with np.errstate(over="ignore", invalid="ignore"):
-                arguments = (self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which)
-                passages.append(Passage(*arguments, pushed))
-                stream.append(passages[-1].next)
-                pushed = passages[-1].pushed
-                attention = passages[-1].attention
-                if mixes_values and first_values is None and attention is not None and attention.memory is None:
-                    first_values = attention.u.times(attention.gains.v**2)
-                beside = None if beside is None else passages[-1].carry(beside)
-                is_finite = np.isfinite(stream[-1].full).all()
-            if not is_finite:
+            arguments = (self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which)
+            passages.append(Passage(*arguments, pushed))
+            stream.append(passages[-1].next)
+            pushed = passages[-1].pushed
+            attention = passages[-1].attention
+            if mixes_values and first_values is None and attention is not None and attention.memory is None:
+                first_values = attention.u.times(attention.gains.v**2)
+            beside = None if beside is None else passages[-1].carry(beside)
+            if not np.isfinite(stream[-1].full).all():
                 raise ArithmeticError(
                     f"the stream behind sublayer {place + 1} of {len(sublayers)} is 0 or beyond floats, so nothing "
                     "can be predicted of it"
