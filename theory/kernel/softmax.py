@@ -25,13 +25,13 @@ Matrices are (..., n, n), and samples (..., points, n, m): axes in front are set
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from depthlaw.theory.kernel.gram import Array, Gram, entry_sum, factor, mean_root, outer
+from depthlaw.theory.kernel.gram import Array, Gram, entry_sum, factor, outer
 from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.setting import DRAWN_SIZE, Heads
 
@@ -54,9 +54,10 @@ class Gains:
 
 @dataclass(frozen=True)
 class Roots:
-    """E sqrt of the variance of an entry's column (see ``Attention._roots``), by what the entry is of; (...) each.
+    """E sqrt of the variance of an entry's column (see ``Attention._roots``), by what the entry is of.
 
-    Matrices; the biases of q, k and v; the gain of a norm before ``out``; one head's scale.
+    Of matrices, forms C (..., points, r, r): the mean over the points of E sqrt(z^T C z). Of the biases of q, k and v, and
+    of one head's scale, numbers (...).
     """
 
     q: Array
@@ -66,7 +67,6 @@ class Roots:
     q_bias: Array
     k_bias: Array
     v_bias: Array
-    inner_gain: Array
     head_scale: Array
 
 
@@ -357,18 +357,14 @@ class Attention:
             shape = (*at_values.shape[:-1], more.shape[-1])
             at_values = np.concatenate([at_values, np.broadcast_to(more, shape)], axis=-1)
         units = {"q": at_q, "k": at_k, "v": at_values}
-        sides = ((at_q, self.queries.full), (at_k, keys), (at_values, self.sources.full))
-        forms = [*(_form(*side) for side in sides), _each(root_out) @ mixed @ _each(root_out)]
-        of_q, of_k, of_v, of_out = _mean_roots(forms)
         roots = Roots(
-            q=ratio * of_q,
-            k=share * of_k,
-            v=share * of_v,
-            out=ratio * of_out,
+            q=_form(at_q, ratio**2 * self.queries.full),
+            k=_form(at_k, share**2 * keys),
+            v=_form(at_values, share**2 * self.sources.full),
+            out=_times(_each(ratio**2 * root_out) @ mixed, root_out),
             q_bias=ratio * np.sqrt((at_q.sum(-2) ** 2).sum(-1)).mean(-1),
             k_bias=share * np.sqrt((at_k.sum(-2) ** 2).sum(-1)).mean(-1),
             v_bias=share * np.sqrt((at_values.sum(-2) ** 2).sum(-1)).mean(-1),
-            inner_gain=ratio * out * of_out,
             head_scale=ratio * out * np.sqrt(np.maximum(entry_sum(_each(at_out) * mixed), 0.0)).mean(-1),
         )
         return roots, units
@@ -454,16 +450,9 @@ def _less_mean(vectors: Array, groups: Array) -> Array:
 
 
 def _form(rows: Array, form: Array) -> Array:
-    """X^T U X of each X of ``rows`` (..., points, n, r) and the form U, or of the shorter side its like."""
+    """X^T U X of each X of ``rows`` (..., points, n, r) and the form U, or of the shorter side what has its eigenvalues."""
     n, r = rows.shape[-2:]
     if r > n:
         form = _each(factor(form))
         return form @ rows @ rows.mT @ form
     return rows.mT @ _each(form) @ rows
-
-
-def _mean_roots(forms: Sequence[Array]) -> Sequence[Array]:
-    """E sqrt(z^T C z) of forms C (..., points, r, r), averaged over the points."""
-    if len({form.shape for form in forms}) == 1:
-        return list(mean_root(np.array(forms)).mean(-1))
-    return [mean_root(form).mean(-1) for form in forms]

@@ -161,15 +161,15 @@ class Asked:
         role: str,
         size: float,
     ) -> Iterator[Part]:
-        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. size: the root of the
-        number of its entries, over d. units: what is drawn of those inside of the branch, for ``factored``."""
+        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. root: see ``_root``. size: the
+        root of the number of its entries, over d. units: what is drawn of those inside of the branch, for ``factored``."""
         side, other = gradient / size**2, inputs
         if role.endswith(("out", "fc2")):
             side, other = other, side
         yield Part(
             role=role,
             square=_over(gradient, inputs),
-            root=root,
+            root=_root(root),
             nuclear=nuclear(gradient, inputs) if self.has_nuclear else None,
             factored=size**2 * factored(side, other, units) if self.has_factored else None,
             weight=gain,
@@ -206,7 +206,7 @@ class Asked:
         if root is None and self.has_roots:
             root = mean_root(unit.root @ gradient @ unit.root)
         square = width * _over(gradient, unit.full)
-        yield Part(role=role, square=square, root=root, weight=weight, size=math.sqrt(width) if size is None else size)
+        yield Part(role=role, square=square, root=_root(root), weight=weight, size=math.sqrt(width) if size is None else size)
 
     def norm(
         self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0, share: float | None = None
@@ -270,6 +270,11 @@ class Asked:
             return gradient / outer(self.lengths(before))
         square = self.network.norm_scale**2
         return square * gradient * function.slope_second(before.times(square))
+
+
+def _root(root: Array | None) -> Array | None:
+    """(sublayers, sets), given that, or forms (sublayers, sets, points, r, r): see ``softmax.Roots``."""
+    return root if root is None or root.ndim == 2 else mean_root(root).mean(-1)
 
 
 def _over(gradient: Array, inputs: Array) -> Array:
@@ -465,7 +470,8 @@ class Attending:
         parts.append(later(asked.bias, gradient))
         at_mixed = gains.out**2 * gradient
         if self.has_inner:
-            parts.append(later(asked.norm, at_mixed, self.mixed, roots and roots.inner_gain, width=heads.width_ratio))
+            root = roots and gains.out**2 * roots.out
+            parts.append(later(asked.norm, at_mixed, self.mixed, root, width=heads.width_ratio))
         if asked.network.placement == "normformer":
             # One number for each head: H = d / head_size of them, whose 1-norm grows as sqrt(H), not sqrt(d).
             size = asked.network.head_size
@@ -921,7 +927,7 @@ def _num_points(network: Transformer, inputs: Inputs, effort: float) -> tuple[in
 
 def _num_inside(n: int, num_points: tuple[int, int], num_sets: int) -> int:
     """About how many numbers the parts of a sublayer are made of."""
-    return num_sets * n * (20 * n + 3 * num_points[1])
+    return num_sets * n * max((20 + 4 * num_points[0]) * n, 20 * n + 3 * num_points[1])
 
 
 def sets_at_once(network: Transformer, inputs: Inputs, effort: float) -> int:
