@@ -119,6 +119,20 @@ def test_forms_that_are_turned_and_stacked() -> None:
     assert roots == pytest.approx([of_three((1.0, 2.0, 5.0)), of_three((0.0, 0.0, 3.0))], rel=TRAPEZOID)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_many_small_forms_are_what_each_is_alone(n: int) -> None:
+    """Of eigenvalues far apart, of rank one, and 0."""
+    x = vectors(200, n, n) * np.exp(4 * vectors(200, 1, n))
+    x[:20, 1:] = 0
+    forms = x @ x.mT
+    forms[20] = 0
+    together = mean_root(forms)
+    assert together == pytest.approx(np.array([mean_root(form) for form in forms]), rel=1e-9)
+    if n == 3:
+        wanted = [of_three(tuple(np.linalg.eigvalsh(form).clip(min=0))) for form in forms]
+        assert together == pytest.approx(wanted, rel=TRAPEZOID)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_nuclear_is_the_sum_of_singular_values(rank: int) -> None:
     y, x = vectors(40, rank) @ vectors(rank, 5), vectors(30, 5)

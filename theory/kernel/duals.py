@@ -25,7 +25,7 @@ from numpy.polynomial.polynomial import polyval
 from scipy.special import erf, gammaln
 from sympy import Expr, lambdify
 
-from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, outer
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, outer, stacked
 from depthlaw.theory.moments import activation
 from depthlaw.theory.symbols import u
 
@@ -78,8 +78,7 @@ class Dual:
             of_power = _of_lines if self.power == 1 else _of_squares
             return of_power(self.sides, scale, unit.gap, is_centred)
         if self.ends is not None and _differ(scale > _LARGE_OF_BOUNDED):
-            own = [self.second(one, is_centred=is_centred) for one in preactivation.sets]
-            return Gram(np.array([one.level for one in own]), np.array([one.gap for one in own]))
+            return stacked([self.second(one, is_centred=is_centred) for one in preactivation.sets])
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
             return _near_steps(self.value, self.ends, scale, unit.gap, is_centred)
         return _of_series(_coefficients(self.name, self.value, scale), unit.gap, first=int(is_centred))
@@ -228,8 +227,8 @@ def _near_steps(
 
 
 def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], scale: Array) -> tuple[Array, Array]:
-    """Coefficients (..., n, terms + 1) of a slope at each scale, and of the step that it comes near. The last ones, for the
-    terms beyond, make E phi'^2 what it is."""
+    """Coefficients (..., n, terms + 1) of a slope at each scale, and of the step that it comes near. The last ones, for
+    the terms beyond, make E phi'^2 what it is."""
     places, lengths = _rule_beside_a_kink()
     values, near = slope(places), _steps(*sides)(places)
     z = places / scale[..., None]

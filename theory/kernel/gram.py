@@ -10,6 +10,7 @@ is (..., 1, 1) where it multiplies matrices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -88,6 +89,11 @@ class Gram:
         return -centred(groups, self.gap)
 
 
+def stacked(grams: Sequence[Gram]) -> Gram:
+    """Gram matrices as one, with an axis in front."""
+    return Gram(np.array([gram.level for gram in grams]), np.array([gram.gap for gram in grams]))
+
+
 def diagonal(matrix: Array) -> Array:
     """(..., n) of (..., n, n)."""
     return matrix.diagonal(0, -2, -1)
@@ -140,8 +146,8 @@ def mean_root(forms: Array) -> Array:
     """E sqrt(z^T C z), z ~ N(0, 1), of each C of ``forms`` (..., n, n), symmetric and positive semidefinite.
 
     sqrt(Q) = (1 / 2 sqrt(pi)) int_0^oo t^(-3/2) (1 - e^(-Q t)) dt, and E e^(-Q t) = det(1 + 2 C t)^(-1/2). With t = e^x
-    the trapezoid rule at step 1 is right to 1e-5 (of up to 1,000 equal eigenvalues; of one, to 1e-7). At the smallest t,
-    1 - E e^(-Q t) is Q t, and at the largest 1, to 1e-10.
+    the trapezoid rule at step 1 is right to 1e-5 (of up to 1,000 equal eigenvalues; of one, to 1e-7). At the smallest
+    t, 1 - E e^(-Q t) is Q t, and at the largest 1, to 1e-10.
     """
     size = np.maximum(np.trace(forms, axis1=-2, axis2=-1), 0.0)
     shares = (forms / np.where(size == 0, 1, size)[..., None, None]).reshape(-1, *forms.shape[-2:])
@@ -164,11 +170,14 @@ def _determinants(forms: Array) -> Array:
     Householder's mirrors turn the first column, below the diagonal, onto its first entry. The pivots of a tridiagonal
     1 + 2 C t are at least 1, as C has no negative eigenvalue.
     """
-    left = np.moveaxis(forms, 0, -1).copy()
-    unit, above, pivots, determinants = 1 / (2 * _T[:, None]), 0.0, 1.0, 1.0
+    left, unit = np.moveaxis(forms, 0, -1).copy(), 1 / (2 * _T[:, None])
+    above, pivots = 0.0, np.ones((len(_T), len(forms)))
+    determinants = unit ** -forms.shape[-1] * pivots
     while len(left):
-        pivots = unit + np.maximum(left[0, 0] - above / pivots, 0.0)
-        determinants = determinants * (pivots / unit)
+        np.subtract(left[0, 0], above / pivots, out=pivots)
+        np.maximum(pivots, 0.0, out=pivots)
+        pivots += unit
+        determinants *= pivots
         v, left = left[1:, 0].copy(), left[1:, 1:]
         above = (v * v).sum(0)
         if len(v) > 1:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from depthlaw.theory.kernel.gram import Array, Gram, entry_sum
+from depthlaw.theory.kernel.gram import Array, entry_sum, stacked
 from depthlaw.theory.kernel.setting import Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.update import MATRICES, Step, step_of, unit_power
 from depthlaw.theory.kernel.visits import walk_of
@@ -125,7 +125,8 @@ def predict_kernel(
     for first in range(0, replicates, together):
         sets = range(first, min(first + together, replicates))
         walk = walk_of(network, inputs, frozenset(steps.values()), sets, effort)
-        walk.run(lambda share, of_sets=len(sets) / replicates: advance(share * of_sets))
+        share = len(sets) / replicates
+        walk.run(lambda passed, share=share: advance(passed * share))
         runs.append(walk.totals())
         streams = _streams(walk, inputs) if sets[-1] == replicates - 1 else streams
     return {name: _answer(step, [run[step] for run in runs], streams) for name, step in steps.items()}
@@ -135,12 +136,17 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
     streams: dict[str, list[Stream]] = {}
     for side, grams, gradients, added in zip(_SIDES, walk.streams, walk.gradients, walk.added, strict=False):
-        last = Gram(*(np.array(numbers) for numbers in zip(*((x.level[-1], x.gap[-1]) for x in grams), strict=True)))
+        last = stacked([gram.sets[-1] for gram in grams])
         alike = entry_sum(last.unit.full * pairs) / pairs.sum() if pairs.any() else np.ones(len(grams))
         squares = np.trace([gradient.matrix[-1] for gradient in gradients], axis1=1, axis2=2)
         with np.errstate(divide="ignore"):
             logs = np.log(np.maximum(squares, 0.0)) + [np.ravel(gradient.exponent)[-1] for gradient in gradients]
-        columns = (last.diagonal.mean(-1).tolist(), alike.tolist(), [(1.0, 0.0), *added], (logs / math.log(10)).tolist())
+        columns = (
+            last.diagonal.mean(-1).tolist(),
+            alike.tolist(),
+            [(1.0, 0.0), *added],
+            (logs / math.log(10)).tolist(),
+        )
         streams[side] = [
             Stream(
                 second_moment=second_moment,

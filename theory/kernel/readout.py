@@ -27,7 +27,7 @@ _NUM_CARRIED = 8
 class Reading:
     """What an objective asks of the last hidden states, at several sets of points.
 
-    gradient: G, (sets, n, n), the mean over logits and labels of its gradient's Gram matrix. head: the part of the head.
+    gradient: G, (sets, n, n), the mean over logits and labels of its gradient's Gram matrix. head: the head's part.
     carried: single draws of G, for what is not linear in it, such as ||g||_1; for a logit, whose G is not random, G
     itself. Their sizes sqrt(tr G) are scaled together so that their mean is that of many draws: what only scales G is
     exact.

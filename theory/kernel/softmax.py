@@ -56,8 +56,8 @@ class Gains:
 class Roots:
     """E sqrt of the variance of an entry's column (see ``Attention._roots``), by what the entry is of.
 
-    Of matrices, forms C (..., points, r, r): the mean over the points of E sqrt(z^T C z). Of the biases of q, k and v, and
-    of one head's scale, numbers (...).
+    Of matrices, forms C (..., points, r, r): the mean over the points of E sqrt(z^T C z). Of the biases of q, k and v
+    and of one head's scale, numbers (...).
     """
 
     q: Array
@@ -75,8 +75,8 @@ class Backward:
     """The Gram matrices of the gradients at q, k and v, each summed over its units.
 
     unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. first_v: what goes to the
-    values of the side's first attention. units: with roots, by matrix, F (..., points, tokens, .) of each head: at a unit of
-    q, k and v the gradient, and before ``out`` the input, is F z.
+    values of the side's first attention. units: with roots, by matrix, F (..., points, tokens, .) of each head: at a
+    unit of q, k and v the gradient, and before ``out`` the input, is F z.
     """
 
     q: Array
@@ -205,8 +205,8 @@ class Attention:
         return self._turned(vectors, positions, 1), norm
 
     def _turned(self, vectors: Array, positions: Array | None, sign: int) -> Array:
-        """Vectors (..., points, tokens, K), or (..., points, tokens, r, K), turned by the angle of their token, or back by
-        it (sign -1)."""
+        """Vectors (..., points, tokens, K), or (..., points, tokens, r, K), turned by the angle of their token, or back
+        by it (sign -1)."""
         if not self.has_rotary or positions is None:
             return vectors
         cos, sin = self.heads.rotations(positions, self.size)
@@ -273,8 +273,8 @@ class Attention:
 
     @cached_property
     def bent(self) -> Array:
-        """b_t: the weights times the slopes of the logits, (..., points, n, m); 0 of a token that sees one source alone, of
-        which rounding would be left."""
+        """b_t: the weights times the slopes of the logits, (..., points, n, m); 0 of a token that sees one source
+        alone, of which rounding would be left."""
         return self.slopes * self.weights * (1 - self.weights.max(-1, keepdims=True) > _ALONE)
 
     @cached_property
@@ -370,7 +370,7 @@ class Attention:
         return roots, units
 
     def _at_units(self, steps: Array) -> tuple[Array, Array]:
-        """What a step of the logits, (..., points, n, m), is at q, (..., points, n, .), and at k, (..., points, m, .)."""
+        """What a step of the logits, (..., points, n, m), is at q, (..., points, n, .), and k, (..., points, m, .)."""
         if self.query is None or self.keys is None:
             return _times(steps, self.key_factor), steps.mT @ _each(self.query_factor)
         if not (self.has_rotary or self.query_norm or self.key_norm):
@@ -401,7 +401,7 @@ class Attention:
 
 
 class DrawnNorm:
-    """The norm of drawn vectors over sqrt(K), (..., points, tokens, K): each divided by its own length, with eps in it."""
+    """The norm of drawn vectors over sqrt(K), (..., points, tokens, K): each over its own length, with eps in it."""
 
     def __init__(self, vectors: Array, eps: float = 0.0) -> None:
         self.length = np.sqrt((vectors**2).sum(-1, keepdims=True) + eps)
@@ -450,7 +450,8 @@ def _less_mean(vectors: Array, groups: Array) -> Array:
 
 
 def _form(rows: Array, form: Array) -> Array:
-    """X^T U X of each X of ``rows`` (..., points, n, r) and the form U, or of the shorter side what has its eigenvalues."""
+    """X^T U X of each X of ``rows`` (..., points, n, r) and the form U, or what has its eigenvalues on the other side,
+    where that is shorter."""
     n, r = rows.shape[-2:]
     if r > n:
         form = _each(factor(form))

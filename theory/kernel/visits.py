@@ -17,18 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from depthlaw.theory.kernel.gram import Array, Gram, diagonal, outer
 from depthlaw.theory.kernel.setting import MOST_TOKENS, Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.update import Step
-from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Later, Passage, Sides, Walk, later, of_matrix
+from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Later, Passage, Sides, Walk, of_matrix
 
 
-def walk_of(
-    network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float
-) -> Walk:
+def walk_of(network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float) -> Walk:
     """Of a network whose layers are visited once, or again. ValueError for too many tokens in all visits together."""
     if network.visits * inputs.num_all > MOST_TOKENS:
         raise ValueError(
@@ -162,7 +161,7 @@ class VisitedWalk(Walk):
         x, sublayers, visits = self.streams[side][-1], self.network.encoder, self.network.visits
         n = self.inputs.num_all
         if self.has_final:
-            self._add([later(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
+            self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         chain, exponent, below = Chain(gradient.matrix, len(sublayers), visits), gradient.exponent, [gradient]
         for back in range(visits):
@@ -184,7 +183,7 @@ class VisitedWalk(Walk):
             branch, lengths = self._whole[place], np.concatenate(self._lengths[place], axis=-1)
             at, parts = _turned(chain.seen(step, visits - 1), n), list[Later]()
             if "post" in branch.places:
-                parts.append(later(self.asked.norm, at * outer(lengths), self._behind[place]))
+                parts.append(partial(self.asked.norm, at * outer(lengths), self._behind[place]))
             branch.back(at, parts)
             self._add(parts, exponent, side, place)
         at_input = below[-1].matrix

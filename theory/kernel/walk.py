@@ -3,8 +3,9 @@
 The Gram matrix of a gradient is summed over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n); at the output of a
 matrix, over its units. The n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
 
-A walk is made once for several sets of quasi-random points: a matrix is (sets, n, n), a number that multiplies it (sets,
-1, 1), and what is told of each set (sets,).
+A walk is made once for several sets of quasi-random points: a matrix is (sets, n, n), a number that multiplies it is
+(sets, 1, 1), and what is told of each set (sets,). What does not lead on to the next gradient waits, and is computed
+for many sublayers at once, which are an axis in front.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -100,40 +102,31 @@ class GradientBeside:
         return at_x + cross + cross.mT + self.gram.at(exponent)
 
 
-class Later(NamedTuple):
-    """Parts that wait for those of other sublayers, to be made in one call.
-
-    make: takes the arguments of several sublayers as one (see ``joined``), and the options that they share.
-    """
-
-    make: Callable[..., Iterator[Part]]
-    arguments: tuple[Any, ...]
-    options: tuple[tuple[str, Any], ...]
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """The same for those that can be made in one call."""
-        shapes = [x.kind if isinstance(x, FeedForward) else np.shape(getattr(x, "gap", x)) for x in self.arguments]
-        return self.make, self.options, *shapes
+Later = partial[Iterator[Part]]
+"""Parts that wait for those of other sublayers, to be made in one call: it is given the arguments of several sublayers
+as one (see ``joined``), and the keywords that they share."""
 
 
-def later(make: Callable[..., Iterator[Part]], *arguments: Any, **options: Any) -> Later:
-    return Later(make, arguments, tuple(options.items()))
+def _kind(later: Later) -> tuple[Any, ...]:
+    """The same for those that can be made in one call."""
+    return later.func, *later.keywords.items(), *(np.shape(getattr(x, "gap", x)) for x in later.args)
 
 
-def joined(several: Sequence[Any]) -> Any:
-    """Things of one kind as one: matrices have an axis of sublayers in front, numbers are (sublayers, 1, 1, 1), and what
-    is neither they share."""
+def joined(several: Sequence[Any], known: dict[tuple[int, ...], Any]) -> Any:
+    """Things of one kind as one: matrices have an axis of sublayers in front, numbers are (sublayers, 1, 1, 1), and
+    what is neither they share. known: Gram matrices that were joined before, so that no root is taken twice."""
     first = several[0]
     if isinstance(first, np.ndarray):
         return np.concatenate(several).reshape(len(several), *first.shape)
     if isinstance(first, float):
         return np.reshape(several, (-1, 1, 1, 1))
     if isinstance(first, dict):
-        return {name: joined([one[name] for one in several]) for name in first if all(name in one for one in several)}
+        names = [name for name in first if all(name in one for one in several)]
+        return {name: joined([one[name] for one in several], known) for name in names}
     if isinstance(first, Gram | FeedForward):
-        whole = object.__new__(type(first))
-        vars(whole).update(joined([vars(one) for one in several]))
+        if (whole := known.get(key := tuple(map(id, several)))) is None:
+            whole = known[key] = object.__new__(type(first))
+            vars(whole).update(joined([vars(one) for one in several], known))
         return whole
     return first
 
@@ -161,8 +154,9 @@ class Asked:
         role: str,
         size: float,
     ) -> Iterator[Part]:
-        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. root: see ``_root``. size: the
-        root of the number of its entries, over d. units: what is drawn of those inside of the branch, for ``factored``."""
+        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. root: see ``_root``. size:
+        the root of the number of its entries, over d. units: what is drawn of those inside of the branch, for
+        ``factored``."""
         side, other = gradient / size**2, inputs
         if role.endswith(("out", "fc2")):
             side, other = other, side
@@ -206,14 +200,16 @@ class Asked:
         if root is None and self.has_roots:
             root = mean_root(unit.root @ gradient @ unit.root)
         square = width * _over(gradient, unit.full)
-        yield Part(role=role, square=square, root=_root(root), weight=weight, size=math.sqrt(width) if size is None else size)
+        yield Part(
+            role=role, square=square, root=_root(root), weight=weight, size=math.sqrt(width) if size is None else size
+        )
 
     def norm(
         self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0, share: float | None = None
     ) -> Iterator[Part]:
         """The parts of a norm: its gain and, where there is one, its bias. The scale of dyt and derf is left out: one
-        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256). share: of d, the root of
-        how many entries all d of them share, where they do."""
+        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256). share: the root of the
+        share of d entries that a norm of heads has."""
         parts = [*self.gain(gradient, unit, root, width=width)]
         if self.network.norm_kind != "rmsnorm":
             parts += self.bias(gradient, role="norm_bias", width=width)
@@ -312,11 +308,6 @@ class FeedForward:
     def ratio(self) -> float:
         return self.asked.network.ffn_ratio
 
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """The same for those that can be joined."""
-        return self.has_inner, self.u.gap.shape
-
     def backward(self, gradient: Array, parts: list[Later]) -> Array:
         asked, ratio, gains = self.asked, self.ratio, self.gains
         at_hidden = gains["fc2"] ** 2 * gradient
@@ -324,22 +315,24 @@ class FeedForward:
         at = {"fc1": ratio * at_phi * self.phi.slope_second(self.before)}
         if self.is_gated:
             at = {"fc1": at["fc1"] * self.beside.full, "fc3": ratio * at_phi * self.activated.full}
-        parts.append(later(FeedForward.parts, self, gradient, at_phi, *at.values()))
+        parts.append(partial(FeedForward.parts, self, gradient, at_phi, *at.values(), has_inner=self.has_inner))
         return np.add.reduce([gains[role] ** 2 * at[role] for role in at])
 
-    def parts(self, gradient: Array, at_phi: Array, *at_inner: Array) -> Iterator[Part]:
+    def parts(self, gradient: Array, at_phi: Array, *at_inner: Array, has_inner: bool) -> Iterator[Part]:
         """Of several FFNs, joined."""
         asked, ratio, gains = self.asked, self.ratio, self.gains
         at = dict(zip(("fc1", "fc3"), at_inner, strict=False))
         roots, units = self._roots(gradient, at_phi) if asked.has_roots else ({}, {})
         size = math.sqrt(ratio)
         several = [(role, at[role], self.u.full) for role in at] + [("fc2", ratio * gradient, self.hidden.full)]
-        for role, *sides in several:
-            yield from asked.matrix(*sides, gains[role], roots.get(role), units.get(role), role=role, size=size)
-        for role in at:
-            yield from asked.bias(at[role], roots.get(f"{role} bias"), size=size)
+        for role, at_role, inputs in several:
+            yield from asked.matrix(
+                at_role, inputs, gains[role], roots.get(role), units.get(role), role=role, size=size
+            )
+        for role, at_role in at.items():
+            yield from asked.bias(at_role, roots.get(f"{role} bias"), size=size)
         yield from asked.bias(gradient)
-        if self.has_inner:
+        if has_inner:
             root = gains["fc2"][..., 0, 0] * roots["fc2"] if roots else None
             yield from asked.norm(gains["fc2"] ** 2 * gradient, self.hidden, root, width=ratio)
 
@@ -460,23 +453,23 @@ class Attending:
             ("out", heads.width_ratio * gradient, self.mixed.full, gains.out, roots and roots.out),
         ]
         parts += [
-            later(asked.matrix, *rest, at.units.get(role), role=self.prefix + role, size=self.sizes[role])
+            partial(asked.matrix, *rest, at.units.get(role), role=self.prefix + role, size=self.sizes[role])
             for role, *rest in several
         ]
         biases = [("q", at.q, roots and roots.q_bias), ("v", at.v, roots and roots.v_bias)]
         if not is_centred:
             biases.append(("k", at.k, roots and roots.k_bias))
-        parts += [later(asked.bias, at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
-        parts.append(later(asked.bias, gradient))
+        parts += [partial(asked.bias, at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
+        parts.append(partial(asked.bias, gradient))
         at_mixed = gains.out**2 * gradient
         if self.has_inner:
             root = roots and gains.out**2 * roots.out
-            parts.append(later(asked.norm, at_mixed, self.mixed, root, width=heads.width_ratio))
+            parts.append(partial(asked.norm, at_mixed, self.mixed, root, width=heads.width_ratio))
         if asked.network.placement == "normformer":
             # One number for each head: H = d / head_size of them, whose 1-norm grows as sqrt(H), not sqrt(d).
             size = asked.network.head_size
             share = 0.0 if size is None else 1 / math.sqrt(size)
-            parts.append(later(asked.gain, at_mixed, self.mixed, roots and share * roots.head_scale, size=share))
+            parts.append(partial(asked.gain, at_mixed, self.mixed, roots and share * roots.head_scale, size=share))
         parts += self._norms_of_heads(at, attention)
         to_sources = gains.k**2 * at.k + gains.v**2 * at.v
         to_u = gains.q**2 * at.q
@@ -496,7 +489,7 @@ class Attending:
                 continue
             is_normed = role in attention.normed_first
             unit = grams[role] if is_normed else self.asked.normed(grams[role])
-            yield later(self.asked.norm, gradient, unit, share=share)
+            yield partial(self.asked.norm, gradient, unit, share=share)
 
 
 # ---------------------------------------------------------------- one sublayer
@@ -554,12 +547,12 @@ class Branch:
         asked, sublayer = self.asked, self.sublayer
         weight = float(abs(sublayer.branch_weight))
         if sublayer.has_layer_scale:
-            parts.append(later(asked.gain, at_sum, self.branch, None, weight, role="layer_scale"))
+            parts.append(partial(asked.gain, at_sum, self.branch, None, weight, role="layer_scale"))
         elif sublayer.trains_branch_weight:
-            parts.append(later(asked.branch_weight, at_sum, self.branch, weight))
+            parts.append(partial(asked.branch_weight, at_sum, self.branch, weight))
         at_branch = sublayer.branch_weight**2 * at_sum
         if "branch" in self.places:
-            parts.append(later(asked.norm, at_branch, self.branch))
+            parts.append(partial(asked.norm, at_branch, self.branch))
             at_branch = asked.behind(at_branch, self.raw)
         to_u, to_memory, to_values = np.zeros_like(at_branch), None, None
         if self.attention is not None:
@@ -570,7 +563,7 @@ class Branch:
             to_u = to_u + self.ffn.backward(at_branch, parts)
         to_x = sublayer.input_scale**2 * to_u
         if "pre" in self.places:
-            parts.append(later(asked.norm, to_x, self.before))
+            parts.append(partial(asked.norm, to_x, self.before))
             to_x = asked.behind(to_x, self.x)
         return to_x, to_memory, to_values
 
@@ -578,8 +571,8 @@ class Branch:
 class Passage(Branch):
     """One residual sublayer: ``next`` is the Gram matrix behind it.
 
-    pushed: (sets, n), where branches push in one direction, how far they have pushed each token of x along it, and behind
-    the sublayer; None where each branch has a direction of its own.
+    pushed: (sets, n), where branches push in one direction, how far they have pushed each token of x along it, and
+    behind the sublayer; None where each branch has a direction of its own.
     """
 
     def __init__(
@@ -620,8 +613,8 @@ class Passage(Branch):
 
     @property
     def added(self) -> tuple[float, float]:
-        """Of the last set of points, the cosine of the streams before and behind this sublayer, and the branch's share of
-        the sum; means over tokens. A norm behind the sum keeps its direction, as does dyt where its input is small."""
+        """Of the last set of points, the cosine of the streams before and behind this sublayer, and the branch's share
+        of the sum; means over tokens. A norm behind the sum keeps its direction, and dyt does of a small input."""
         x, total, branch = (gram.diagonal[-1] for gram in (self.x, self.sum, self.branch))
         along = self.sublayer.residual_weight * x
         if self.beside is not None and self.sublayer.input_weight:
@@ -653,7 +646,7 @@ class Passage(Branch):
         asked, sublayer, at = self.asked, self.sublayer, gradient.matrix
         parts: list[Later] = []
         if "post" in self.places:
-            parts.append(later(asked.norm, at, self.next))
+            parts.append(partial(asked.norm, at, self.next))
             at = asked.behind(at, self.sum)
         at_both = at
         if beside is not None:
@@ -710,12 +703,16 @@ class Walk:
         has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
         num_points = _num_points(network, inputs, effort)
         has_factored = any(step.is_factored for step in steps)
-        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, np.array(sets))
+        self.asked = Asked(
+            network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, np.array(sets)
+        )
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self._counts = 1.0, 1.0
         self._waiting: dict[tuple[Any, ...], list[tuple[Later, float | Array, int | None]]] = {}
-        self._most_waiting = max(1, _MOST_WAITING // _num_inside(inputs.num_all * network.visits, num_points, len(sets)))
+        self._most_waiting = max(
+            1, _MOST_WAITING // _num_inside(inputs.num_all * network.visits, num_points, len(sets))
+        )
         self.streams: list[list[Gram]] = []
         self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
@@ -806,7 +803,7 @@ class Walk:
 
     def _embedding(self, gradient: Array, side: int) -> Later:
         std = self.inputs.embedding_std_of(side)
-        return later(self.asked.embedding, gradient, multiplier=self.inputs.embedding_multiplier, std=std)
+        return partial(self.asked.embedding, gradient, multiplier=self.inputs.embedding_multiplier, std=std)
 
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
@@ -815,11 +812,13 @@ class Walk:
         x, beside = self.streams[side][-1], None
         if self.besides:
             y = self.besides[side].gram
-            self._add([later(self.asked.norm, gradient.matrix, self.asked.normed(y))], gradient.exponent, side)
+            self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(y))], gradient.exponent, side)
             at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
-            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)[..., None, :]))
+            beside = GradientBeside(
+                at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)[..., None, :])
+            )
         if self.has_final:
-            self._add([later(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
+            self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         if any(passage.sublayer.input_weight for passage in passages):
             nothing = Gradient(np.zeros_like(gradient.matrix), gradient.exponent)
@@ -848,21 +847,22 @@ class Walk:
     def _add(self, parts: Iterable[Later], exponent: float | Array, side: int, place: int | None = None) -> None:
         """parts: of a sublayer, in units of e^exponent. They wait until as many are there as have room."""
         for part in parts:
-            self._waiting.setdefault((side, *part.kind), []).append((part, exponent, place))
+            self._waiting.setdefault((side, *_kind(part)), []).append((part, exponent, place))
         if max(map(len, self._waiting.values())) >= self._most_waiting:
             self._make()
 
     def _make(self) -> None:
         """Make the parts that wait, those of a kind in one call."""
+        known: dict[tuple[int, ...], Any] = {}
         for (side, *_), several in self._waiting.items():
-            parts, exponents, places = zip(*several, strict=True)
-            arguments = map(joined, zip(*(part.arguments for part in parts), strict=True))
+            waiting, exponents, places = zip(*several, strict=True)
+            arguments = [joined(own, known) for own in zip(*(later.args for later in waiting), strict=True)]
             exponent = np.reshape(exponents, (len(several), -1))
             sublayers = [None if place is None else self.network.sides[side][place] for place in places]
-            for made in parts[0].make(*arguments, **dict(parts[0].options)):
-                rates = [1.0 if one is None else one.lr_multipliers.get(made.role, 1.0) for one in sublayers]
-                made = replace(made, weight=np.reshape(made.weight, (-1, 1)), lr_multiplier=np.reshape(rates, (-1, 1)))
-                self.parts.append(Counted(made, exponent, side, places, *self._counts))
+            for part in waiting[0].func(*arguments, **waiting[0].keywords):
+                rates = [1.0 if one is None else one.lr_multipliers.get(part.role, 1.0) for one in sublayers]
+                numbers = {"weight": np.reshape(part.weight, (-1, 1)), "lr_multiplier": np.reshape(rates, (-1, 1))}
+                self.parts.append(Counted(replace(part, **numbers), exponent, side, places, *self._counts))
         self._waiting.clear()
 
     def totals(self) -> Totals:
