@@ -20,7 +20,7 @@ from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.setting import Inputs
 from depthlaw.theory.kernel.update import Part
 
-_NUM_DRAWS = 512
+NUM_DRAWS = 512
 _NUM_CARRIED = 8
 
 
@@ -65,13 +65,13 @@ class Reading:
 
     def _cross_entropy(self, inputs: Inputs, sets: Array) -> tuple[Array, list[Array], Part]:
         n, classes = self._hidden.shape[-1], inputs.num_classes
-        points, hidden = normals(_NUM_DRAWS, (n, classes + 1), (0, sets, 7)), self._hidden[:, None]
+        points, hidden = normals(NUM_DRAWS, (n, classes + 1), (0, sets, 7)), self._hidden[:, None]
         logits = inputs.head_gain * factor(hidden) @ points[..., :classes]
         labels = np.minimum((ndtr(points[..., classes]) * classes).astype(int), classes - 1)
         errors = (softmax(logits, axis=-1) - np.eye(classes)[labels]) / n
         gram = errors @ errors.mT
         sizes = np.sqrt(diagonal(gram).sum(-1))
-        half, number = _NUM_DRAWS // 2, 1 if n == 1 else _NUM_CARRIED
+        half, number = NUM_DRAWS // 2, 1 if n == 1 else _NUM_CARRIED
         chosen = [place for i in range((number + 1) // 2) for place in (i, half + i)][:number]
         scale = (sizes.mean(-1) / sizes[:, chosen].mean(-1)) ** 2
         by_class = ((errors.mT @ hidden) * errors.mT).sum(-1)
@@ -85,7 +85,9 @@ class Reading:
                 length=np.sqrt(squares).mean(-1),
                 root=np.sqrt(by_class.clip(min=0.0)).sum(-1).mean(-1),
                 nuclear=nuclear(gram[:, :256], hidden).mean(-1),
-                factored=factored_of_few(errors[:, :256].mT, hidden).mean(-1) if self._has_factored else None,
+                factored=np.mean([factored_of_few(errors[:, one].mT, self._hidden) for one in range(256)], 0)
+                if self._has_factored
+                else None,
                 weight=1.0,
                 size=math.sqrt(classes),
             ),

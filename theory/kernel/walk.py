@@ -22,7 +22,7 @@ from depthlaw.theory.kernel.duals import Dual, dual
 from depthlaw.theory.kernel.factored import factored, factored_of_few
 from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, diagonal, entry_sum, factor, mean_root, nuclear, outer
 from depthlaw.theory.kernel.points import normals
-from depthlaw.theory.kernel.readout import Reading
+from depthlaw.theory.kernel.readout import NUM_DRAWS, Reading
 from depthlaw.theory.kernel.setting import DRAWN_SIZE, GATED, Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.softmax import Attention, Backward, Gains
 from depthlaw.theory.kernel.update import MATRICES, Part, Step
@@ -48,8 +48,8 @@ _MOST_AT_ONCE = 2**17
 """How many numbers the samples of one average have where several sets of points are walked at once."""
 _MOST_WAITING = 2**19
 """About how many numbers parts are made of that are made together."""
-_MATRICES_KEPT = 20
-"""About how many numbers a walk keeps for each entry of each sublayer's Gram matrix."""
+_MOST_HELD = 2**27
+"""How many numbers a walk holds where it is of several sets of points."""
 
 
 @dataclass(frozen=True)
@@ -289,11 +289,12 @@ class FeedForward:
 
     def __init__(self, asked: Asked, sublayer: Sublayer, u: Gram, has_inner: bool, which: int) -> None:
         network = asked.network
-        self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, float(which)
+        self.asked, self.u, self.has_inner = asked, u, has_inner
+        self.which: Any = float(which)
         self.is_gated = network.activation in GATED
         roles = ("fc1", "fc2", "fc3") if self.is_gated else ("fc1", "fc2")
         xavier = math.sqrt(2 / (1 + network.ffn_ratio))
-        self.gains = {role: sublayer.gains.get(role, 1.0) * xavier for role in roles}
+        self.gains: dict[str, Any] = {role: sublayer.gains.get(role, 1.0) * xavier for role in roles}
         self.phi = dual(GATED.get(network.activation, network.activation))
         self.before = u.times(self.gains["fc1"] ** 2)
         self.centres = has_inner and network.norm_kind == "layernorm" and not self.is_gated  # else its mean is 0
@@ -326,9 +327,8 @@ class FeedForward:
         size = math.sqrt(ratio)
         several = [(role, at[role], self.u.full) for role in at] + [("fc2", ratio * gradient, self.hidden.full)]
         for role, at_role, inputs in several:
-            yield from asked.matrix(
-                at_role, inputs, gains[role], roots.get(role), units.get(role), role=role, size=size
-            )
+            drawn = roots.get(role), units.get(role)
+            yield from asked.matrix(at_role, inputs, gains[role], *drawn, role=role, size=size)
         for role, at_role in at.items():
             yield from asked.bias(at_role, roots.get(f"{role} bias"), size=size)
         yield from asked.bias(gradient)
@@ -703,16 +703,17 @@ class Walk:
         has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
         num_points = _num_points(network, inputs, effort)
         has_factored = any(step.is_factored for step in steps)
-        self.asked = Asked(
-            network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, np.array(sets)
-        )
+        has_nuclear = Functional.NUCLEAR in self.needs
+        self.asked = Asked(network, has_roots, has_nuclear, has_factored, num_points, np.array(sets))
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self._counts = 1.0, 1.0
         self._waiting: dict[tuple[Any, ...], list[tuple[Later, float | Array, int | None]]] = {}
-        self._most_waiting = max(
-            1, _MOST_WAITING // _num_inside(inputs.num_all * network.visits, num_points, len(sets))
-        )
+        n = network.visits * inputs.num_all
+        of_one = (
+            len(sets) * n * max((20 + 4 * num_points[0]) * n, 20 * n + 3 * num_points[1])
+        )  # of its matrices and samples
+        self._most_waiting = max(1, _MOST_WAITING // of_one)
         self.streams: list[list[Gram]] = []
         self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
@@ -925,19 +926,16 @@ def _num_points(network: Transformer, inputs: Inputs, effort: float) -> tuple[in
     )
 
 
-def _num_inside(n: int, num_points: tuple[int, int], num_sets: int) -> int:
-    """About how many numbers the parts of a sublayer are made of."""
-    return num_sets * n * max((20 + 4 * num_points[0]) * n, 20 * n + 3 * num_points[1])
-
-
 def sets_at_once(network: Transformer, inputs: Inputs, effort: float) -> int:
     """How many sets of points one walk takes: several where their arrays are small, which spares calls; one where they
     are large, which spares memory."""
     n = network.visits * inputs.num_all
     of_heads = 2 * n * (network.head_size or DRAWN_SIZE) if network.head_size or network.heads.rotary_base else 0
     of_average = _num_points(network, inputs, effort)[0] * max(n * n, of_heads)
-    kept = _MATRICES_KEPT * n * n * network.num_sublayers
-    return max(1, min(_MOST_AT_ONCE // of_average, _MOST_KEPT // kept))
+    held = 20 * n * n * network.num_sublayers  # about as many matrices as a passage has
+    if inputs.loss == "ce":
+        held += 8 * NUM_DRAWS * inputs.num_all * max(inputs.num_all, inputs.num_classes)
+    return max(1, min(_MOST_AT_ONCE // of_average, _MOST_HELD // held))
 
 
 def _power(number: float, least: int) -> int:
