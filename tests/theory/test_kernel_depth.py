@@ -21,15 +21,17 @@ NUM_LAYERS = 300
 def deep() -> Walk:
     """One walk through 600 sublayers of Post-LN, which the tests below read and do not change."""
     network = Transformer(encoder=tuple(Sublayer(kind=kind) for kind in (SELF, FFN) * NUM_LAYERS))
-    walk = Walk(network, Inputs(num_tokens=8), frozenset({step_of("sgd")}), 0, 1.0)
+    walk = Walk(network, Inputs(num_tokens=8), frozenset({step_of("sgd")}), (0,), 1.0)
     walk.run(lambda _: None)
     return walk
 
 
 def log_parts(walk: Walk, role: str) -> np.ndarray:
     """log of the squared gradient of each layer, from the last to the first."""
-    squares = [(counted.part.square, counted.exponent) for counted in walk.parts if counted.part.role == role]
-    return np.array([math.log(square) + exponent if square else -math.inf for square, exponent in squares])
+    parts = [(counted.part.square, counted.exponent) for counted in walk.parts if counted.part.role == role]
+    squares, exponents = (np.concatenate(numbers)[:, 0] for numbers in zip(*parts, strict=True))
+    with np.errstate(divide="ignore"):
+        return np.log(squares) + exponents
 
 
 def is_geometric(logs: np.ndarray) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import elliprg, gammaln
 
-from depthlaw.theory.kernel.gram import Gram, centred, mean_abs, mean_root, nuclear
+from depthlaw.theory.kernel.gram import Gram, centred, mean_root, nuclear
 
 EPS = float(np.finfo(float).eps)
 GAPS = (1e-1, 1e-5, 1e-12, 1e-16, 1e-20, 1e-100, 1e-300)
@@ -119,13 +119,18 @@ def test_forms_that_are_turned_and_stacked() -> None:
     assert roots == pytest.approx([of_three((1.0, 2.0, 5.0)), of_three((0.0, 0.0, 3.0))], rel=TRAPEZOID)
 
 
-def test_mean_abs_is_of_a_sum_of_products_of_gaussians() -> None:
-    x, y = vectors(2, 3, 3)
-    left, right = x @ x.T, y @ y.T
-    values = np.linalg.eigvals(left @ right).real
-    wanted = math.sqrt(2 / math.pi) * of_three(tuple(values))
-    assert mean_abs(left, right) == pytest.approx(wanted, rel=TRAPEZOID)
-    assert mean_abs(np.array([[4.0]]), np.array([[9.0]])) == pytest.approx(6 * 2 / math.pi, rel=TRAPEZOID)
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_many_small_forms_are_what_each_is_alone(n: int) -> None:
+    """Of eigenvalues far apart, of rank one, and 0."""
+    x = vectors(200, n, n) * np.exp(4 * vectors(200, 1, n))
+    x[:20, 1:] = 0
+    forms = x @ x.mT
+    forms[20] = 0
+    together = mean_root(forms)
+    assert together == pytest.approx(np.array([mean_root(form) for form in forms]), rel=1e-9)
+    if n == 3:
+        wanted = [of_three(tuple(np.linalg.eigvalsh(form).clip(min=0))) for form in forms]
+        assert together == pytest.approx(wanted, rel=TRAPEZOID)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])

@@ -1,5 +1,7 @@
 """The quasi-random points: fixed, antithetic, of the moments of a normal, and others for each average."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,13 @@ def test_each_point_comes_with_its_opposite(which: tuple[int, ...]) -> None:
     points = normals(128, (2, 5), which)
     assert points.shape == (128, 2, 5)
     assert (points[:64] == -points[64:]).all()
+
+
+def test_several_averages_have_the_points_of_each() -> None:
+    several = normals(64, (2, 3), (np.array([[5], [7]]), np.array([0, 1, 3])))
+    assert several.shape == (2, 3, 64, 2, 3)
+    for (i, place), (j, replicate) in itertools.product(enumerate((5, 7)), enumerate((0, 1, 3))):
+        assert (several[i, j] == normals(64, (2, 3), (place, replicate))).all()
 
 
 def test_other_averages_have_other_points() -> None:

@@ -28,7 +28,7 @@ def hidden(inputs: Inputs) -> np.ndarray:
 
 def reading(inputs: Inputs, replicate: int = 0) -> Reading:
     x = hidden(inputs)
-    return Reading(inputs, Gram(1.0, 1.0 - x @ x.T / WIDTH), replicate)
+    return Reading(inputs, Gram(1.0, 1.0 - x @ x.T / WIDTH), np.array([replicate]))
 
 
 def predicted(inputs: Inputs) -> Samples:

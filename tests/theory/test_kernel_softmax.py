@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from depthlaw.theory.kernel.gram import Gram
+from depthlaw.theory.kernel.gram import Gram, mean_root
 from depthlaw.theory.kernel.softmax import Attention, Gains
 
 FAMILY_ERROR = 1e-3
@@ -102,6 +102,8 @@ def predicted(case: Case) -> tuple[Numbers, Numbers]:
         backward = attention.backward(case.at_out, case.scale, with_roots=True)
         assert backward.roots is not None
         roots = {name: np.array(root) for name, root in vars(backward.roots).items() if name != "k_bias"}  # that is 0
+        roots |= {name: mean_root(roots[name]).mean() for name in ("q", "k", "v", "out")}
+        roots["inner_gain"] = GAINS.out * roots["out"]
         gradients = {"at q": backward.q, "at k": backward.k, "at v": backward.v}
         runs.append({"mixed": attention.mixed.full, **gradients, **{f"root of {name}": x for name, x in roots.items()}})
     stacked = {name: np.array([run[name] for run in runs]) for name in runs[0]}

@@ -36,14 +36,14 @@ def test_one_visit_is_a_walk(placement: str) -> None:
     steps = frozenset(map(step_of, ("sgd", "adam", "lamb")))
     walks = []
     for kind in (Walk, VisitedWalk):
-        walk = kind(network, TOKENS, steps, 0, 1.0)
+        walk = kind(network, TOKENS, steps, (0,), 1.0)
         walk.run(lambda _: None)
         walks.append(walk)
     plain, visited = walks
     for step, sums in plain.totals().items():
         own = visited.totals()[step]
         for role, value in sums.values.items():
-            factor = math.exp(own.exponent - sums.exponent)
+            factor = math.exp((own.exponent - sums.exponent).item())
             assert own.values[role] * factor == pytest.approx(value, rel=1e-9), role
             for of_layer, of_own in zip(sums.layers[0], own.layers[0], strict=True):
                 if role in of_layer:

@@ -20,7 +20,7 @@ from depthlaw.theory.kernel.predict import (
     predict_kernel,
     unit_power,
 )
-from depthlaw.theory.kernel.setting import PLACES
+from depthlaw.theory.kernel.setting import PLACES, Heads
 from depthlaw.theory.meanfield.recursion import letters_of
 from depthlaw.theory.meanfield.update import predict
 from depthlaw.theory.schemes import SCHEMES, Scheme
@@ -162,6 +162,51 @@ def test_equal_tokens_have_no_use_for_queries_and_keys(placement: str) -> None:
         assert near(ratios(plain, scaled), {})
     different = at_few_points(Transformer(encoder=layers(2), placement=placement), TOKENS, ("sgd",))["sgd"].roles
     assert different["q"] > 0
+
+
+SCHEDULED = tuple(
+    Sublayer(kind=kind, gains={"v": gain, "fc1": gain}, lr_multipliers={"q": gain, "fc2": gain}, branch_weight=gain)
+    for gain in (0.8, 1.2)
+    for kind in (SELF, FFN)
+)
+"""Numbers that differ between sublayers of a kind."""
+SEVERAL: dict[str, tuple[Transformer, Inputs]] = {
+    "one side": (Transformer(encoder=SCHEDULED, placement="sub", is_causal=True), TOKENS),
+    "two sides": (
+        Transformer(encoder=SCHEDULED, decoder=(*SCHEDULED, Sublayer(kind=CROSS)), activation="geglu"),
+        replace(TOKENS, loss="ce", num_classes=3),
+    ),
+    "drawn heads": (
+        Transformer(encoder=SCHEDULED, placement="pre", head_size=4, heads=Heads(rotary_base=10.0, queries_per_key=2)),
+        TOKENS,
+    ),
+    "visits": (Transformer(encoder=SCHEDULED, visits=2), TOKENS),
+    # Preactivations are large, or not, as the points have it.
+    **{
+        name: (Transformer(encoder=layers(1, v=gain), placement="none", activation=name), replace(TOKENS, num_tokens=6))
+        for name, gain in (("gelu", 11.75), ("tanh", 7.0))
+    },
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_what_is_computed_together_is_what_it_is_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sets of points of a walk, and the parts of sublayers."""
+    network, inputs = SEVERAL[name]
+    steps, answers = ("sgd", "adam", "adafactor"), []
+    for most in (walk._MOST_AT_ONCE, 1):
+        monkeypatch.setattr(walk, "_MOST_AT_ONCE", most)
+        monkeypatch.setattr(walk, "_MOST_WAITING", most)
+        answers.append(predict_kernel(network, inputs, steps, effort=0.01))
+    for together, alone in ((answer[step] for answer in answers) for step in steps):
+        assert together.roles == pytest.approx(alone.roles, rel=1e-9)
+        assert together.error == pytest.approx(alone.error, rel=1e-6, abs=1e-9)
+        for side, of_side in alone.layers.items():
+            for own, of_layer in zip(together.layers[side], of_side, strict=True):
+                assert own == pytest.approx(of_layer, rel=1e-9)
+        for side, streams in alone.streams.items():
+            for own, stream in zip(together.streams[side], streams, strict=True):
+                assert vars(own) == pytest.approx(vars(stream), rel=1e-9, abs=1e-12)
 
 
 BEFORE_NORMS = {"sub": ("v", "fc1"), "peri": ("out", "fc2"), "normformer": ("out", "fc1")}

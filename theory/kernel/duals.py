@@ -25,7 +25,7 @@ from numpy.polynomial.polynomial import polyval
 from scipy.special import erf, gammaln
 from sympy import Expr, lambdify
 
-from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, outer, stacked
 from depthlaw.theory.moments import activation
 from depthlaw.theory.symbols import u
 
@@ -77,28 +77,35 @@ class Dual:
         if self.sides is not None:
             of_power = _of_lines if self.power == 1 else _of_squares
             return of_power(self.sides, scale, unit.gap, is_centred)
+        if self.ends is not None and _differ(scale > _LARGE_OF_BOUNDED):
+            return stacked([self.second(one, is_centred=is_centred) for one in preactivation.sets])
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
             return _near_steps(self.value, self.ends, scale, unit.gap, is_centred)
         return _of_series(_coefficients(self.name, self.value, scale), unit.gap, first=int(is_centred))
 
     def mean(self, scale: Array) -> Array:
-        """E phi(s z) at each scale s, (n,)."""
+        """E phi(s z) at each scale s, (..., n)."""
         if self.sides is not None and self.power == 2:
             return (self.sides[0] + self.sides[1]) / 2 * scale**2
         if self.sides is not None:
             return (self.sides[0] - self.sides[1]) / 2 * MEAN_ABS * scale
+        if self.ends is not None and _differ(scale > _LARGE_OF_BOUNDED):
+            return np.array([self.mean(one) for one in scale])
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
-            return _beside_steps(self.value, self.ends, scale)[0][:, 0]
-        return _coefficients(self.name, self.value, scale)[:, 0]
+            return _beside_steps(self.value, self.ends, scale)[0][..., 0]
+        return _coefficients(self.name, self.value, scale)[..., 0]
 
     def slope_second(self, preactivation: Gram) -> Array:
-        """E phi'(u_i) phi'(u_j), (n, n)."""
+        """E phi'(u_i) phi'(u_j), (..., n, n)."""
         scale, unit = np.sqrt(preactivation.diagonal), preactivation.unit
         if self.sides is not None and self.power == 2:
             return _of_lines((2 * self.sides[0], 2 * self.sides[1]), scale, unit.gap, is_centred=False).full
         if self.sides is not None:
             return _of_steps(self.sides, unit.gap)
-        if self.far is not None and scale.max() > (_LARGE if self.ends is None else _LARGE_OF_BOUNDED):
+        large = _LARGE if self.ends is None else _LARGE_OF_BOUNDED
+        if self.far is not None and _differ(scale > large):
+            return np.array([self.slope_second(one) for one in preactivation.sets])
+        if self.far is not None and scale.max() > large:
             return _near_steps(self.slope, self.far, scale, unit.gap).full
         return _of_series(_coefficients(f"{self.name}'", self.slope, scale), unit.gap).full
 
@@ -132,6 +139,12 @@ def _far(
     return ((right, left) if is_near else None), None
 
 
+def _differ(is_large: Array) -> bool:
+    """Whether some sets of points have a token of which this holds, and others have none. is_large: (..., n)."""
+    some = is_large.any(-1)
+    return bool(some.any() and not some.all())
+
+
 def _lines(right: float, left: float) -> Callable[[Array], Array]:
     return lambda at: np.where(at > 0, right * at, left * at)
 
@@ -146,7 +159,7 @@ def _numeric(expression: Expr) -> Callable[[Array], Array]:
 
 def _angle(gap: Array) -> Array:
     """arccos(1 - gap), exact for small gaps."""
-    return 2 * np.arcsin(np.sqrt(gap.clip(0.0, 2.0) / 2))
+    return 2 * np.arcsin(np.sqrt(np.minimum(np.maximum(gap, 0.0), 2.0) / 2))
 
 
 def _of_lines(sides: tuple[float, float], scale: Array, gap: Array, is_centred: bool) -> Gram:
@@ -158,8 +171,7 @@ def _of_lines(sides: tuple[float, float], scale: Array, gap: Array, is_centred: 
     abs_gap = gap - 2 / np.pi * lost  # 1 - E|z_i z_j|
     mean = 2 / np.pi * odd**2 if is_centred else 0.0
     level = even**2 + odd**2 - mean
-    products = np.outer(scale, scale)
-    top = float(products.max())
+    products, top = _products(scale)
     return Gram(top * level, (top - products) * level + products * (even**2 * gap + odd**2 * abs_gap))
 
 
@@ -173,11 +185,16 @@ def _of_squares(sides: tuple[float, float], scale: Array, gap: Array, is_centred
     square_gap = 2 * gap * (2 - gap)  # 3 - E z_i^2 z_j^2
     mean = even**2 if is_centred else 0.0
     level = 3 * (even**2 + odd**2) - mean
-    products = np.outer(scale**2, scale**2)
-    top = float(products.max())
+    products, top = _products(scale**2)
     return Gram(
         top * level, (top - products) * level + products * ((even**2 + odd**2) * square_gap + odd**2 / np.pi * lost)
     )
+
+
+def _products(scale: Array) -> tuple[Array, Array]:
+    """s_i s_j, (..., n, n), and the largest, (..., 1, 1)."""
+    products = outer(scale)
+    return products, products.max((-2, -1), keepdims=True)
 
 
 def _of_steps(sides: tuple[float, float], gap: Array) -> Array:
@@ -210,32 +227,34 @@ def _near_steps(
 
 
 def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], scale: Array) -> tuple[Array, Array]:
-    """Coefficients (n, terms + 1) of a slope at each scale, and of the step that it comes near. The last ones, for the
-    terms beyond, make E phi'^2 what it is."""
+    """Coefficients (..., n, terms + 1) of a slope at each scale, and of the step that it comes near. The last ones, for
+    the terms beyond, make E phi'^2 what it is."""
     places, lengths = _rule_beside_a_kink()
     values, near = slope(places), _steps(*sides)(places)
-    z = places / scale[:, None]
-    weights = lengths * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / scale[:, None]
-    steps = np.tile(_jumps(sides), (len(scale), 1))
+    z = places / scale[..., None]
+    weights = lengths * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / scale[..., None]
+    steps = np.broadcast_to(_jumps(sides), (*scale.shape, _STEP_TERMS))
     whole, before, now = steps.copy(), np.zeros_like(z), np.ones_like(z)
     for k in range(_STEP_TERMS):
-        whole[:, k] += (weights * (values - near) * now).sum(1)
+        whole[..., k] += (weights * (values - near) * now).sum(-1)
         before, now = now, (z * now - np.sqrt(k) * before) / np.sqrt(k + 1)
-    rest = (weights * (values**2 - near**2)).sum(1) - (whole**2 - steps**2).sum(1)
+    rest = (weights * (values**2 - near**2)).sum(-1, keepdims=True) - (whole**2 - steps**2).sum(-1, keepdims=True)
     more, less = (np.sqrt(left.clip(min=0.0)) for left in (rest, -rest))
-    return np.column_stack([whole, more]), np.column_stack([steps, less])
+    return np.concatenate([whole, more], -1), np.concatenate([steps, less], -1)
 
 
 def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
-    """sum_k c_ik c_jk rho_ij^k over k >= first. coefficients: (n, terms)."""
-    chosen = coefficients * (np.arange(coefficients.shape[1]) >= first)
-    own = (chosen**2).sum(1)
-    level = float(own.max())
+    """sum_k c_ik c_jk rho_ij^k over k >= first. coefficients: (..., n, terms)."""
+    chosen = coefficients * (np.arange(coefficients.shape[-1]) >= first)
+    own = (chosen**2).sum(-1, keepdims=True)
+    level = own.max(-2, keepdims=True)
     # level - c_i . c_j, exactly 0 for equal rows of the largest: a product of matrices rounds equal entries differently
-    short = (level - np.add.outer(own, own) / 2) + ((chosen[:, None] - chosen) ** 2).sum(-1) / 2
+    is_one_row = (chosen == chosen[..., :1, :]).all()
+    apart = 0.0 if is_one_row else ((chosen[..., None, :] - chosen[..., None, :, :]) ** 2).sum(-1)
+    short = (level - (own + own.mT) / 2) + apart / 2
     # sum_k p_k (1 - rho^k) is the gap times sum_j rho^j (p_(j+1) + p_(j+2) + ...), which keeps the digits of small gaps
-    is_one_row = (chosen == chosen[0]).all()
-    products = chosen[0] ** 2 if is_one_row else (chosen[:, None] * chosen).transpose(2, 0, 1)
+    some = chosen[..., :1, :] if is_one_row else chosen
+    products = np.moveaxis(some[..., None, :] * some[..., None, :, :], -1, 0)
     tails = products[:0:-1].cumsum(0)[::-1]
     return Gram(level, short + gap * polyval(1 - gap, tails, tensor=False))
 
@@ -245,19 +264,19 @@ _kept: dict[tuple[str, float], Array] = {}
 
 
 def _coefficients(name: str, function: Callable[[Array], Array], scale: Array) -> Array:
-    """c_k(s) of each token, (n, terms). The last takes what is left of E phi^2.
+    """c_k(s) of each token, (..., n, terms). The last takes what is left of E phi^2.
 
     ArithmeticError where that is more than a thousandth: phi(s z) of a large s has a kink.
     """
     rows = []
-    for s in scale.tolist():
+    for s in scale.ravel().tolist():
         key = (name, s)
         if key not in _kept:
             if len(_kept) > 4096:
                 _kept.clear()
             _kept[key] = _expand(name, function, s)
         rows.append(_kept[key])
-    return np.array(rows)
+    return np.array(rows).reshape(*scale.shape, -1)
 
 
 @cache

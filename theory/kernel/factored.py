@@ -19,11 +19,9 @@ where no network is as wide.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from depthlaw.theory.kernel.gram import Array, factor
+from depthlaw.theory.kernel.gram import Array, entry_sum, factor
 
 _T = np.exp(np.arange(-40.0, 40.25, 0.5))
 _WIDEST = 10_000
@@ -31,34 +29,33 @@ _NO_SHARE = 1 / _WIDEST**2
 _ROUNDING = 64 * float(np.finfo(float).eps)
 
 
-def factored(side: Array, other: Array, drawn: Array | None = None) -> float:
-    """The mean of g times Adafactor's step, which is the direction over max(1, its root mean square).
+def factored(side: Array, other: Array, drawn: Array | None = None) -> Array:
+    """The mean of g times Adafactor's step, which is the direction over max(1, its root mean square); (...).
 
-    side, other: D and X, or X and D. Both sides are Gaussian, but for what is drawn of the first: vectors (points, n),
-    or F (points, n, r) where it is Gaussian with covariance F F^T once a head is given.
+    side, other: D and X, or X and D, (..., n, n) each. Both sides are Gaussian, but for what is drawn of the first:
+    vectors (..., points, n), or F (..., points, n, r) where it is Gaussian with covariance F F^T once a head is given.
     """
-    mean = float((side * other).sum())
-    if mean <= 0:
-        return 0.0
-    first = _weighted(factor(side)[None] if drawn is None else drawn, other)
-    second = _weighted(factor(other)[None], side)
-    along, square = (float((a * b).sum()) for a, b in zip(first, second, strict=True))
-    return math.sqrt(mean) * along / max(1.0, math.sqrt(mean * square))
+    mean = np.maximum(entry_sum(side * other), 0.0)
+    first = _weighted(factor(side)[..., None, :, :] if drawn is None else drawn, other)
+    second = _weighted(factor(other)[..., None, :, :], side)
+    along, square = (entry_sum(a * b) for a, b in zip(first, second, strict=True))
+    return np.where(mean > 0, np.sqrt(mean) * along / np.fmax(1.0, np.sqrt(mean * square)), 0.0)
 
 
-def factored_of_few(rows: Array, columns: Array) -> float:
-    """The sum of g times Adafactor's step over a few given rows (number, n), of which no average is taken."""
-    return len(rows) * factored(rows.T @ rows / len(rows), columns, rows)
+def factored_of_few(rows: Array, columns: Array) -> Array:
+    """The sum of g times Adafactor's step over a few given rows (..., number, n), of which no average is taken."""
+    number = rows.shape[-2]
+    return number * factored(rows.mT @ rows / number, columns, rows)
 
 
 def _weighted(drawn: Array, form: Array) -> tuple[Array, Array]:
     """E y y^T / sqrt(Q) and E y y^T / Q of vectors y, Q = y^T form y; y is 0 where Q is."""
-    if drawn.ndim == 3:
+    if drawn.ndim > form.ndim:
         return _of_gaussians(drawn, form)
     squares = ((drawn @ form) * drawn).sum(-1)
-    is_there = squares > _ROUNDING * np.trace(form) * (drawn**2).sum(-1)
-    drawn = drawn[is_there]
-    first, second = (drawn.T / squares[is_there] ** power @ drawn / len(squares) for power in (0.5, 1.0))
+    is_there = squares > _ROUNDING * np.trace(form, axis1=-2, axis2=-1)[..., None] * (drawn**2).sum(-1)
+    squares = np.where(is_there, squares, np.inf)[..., None, :]
+    first, second = (drawn.mT / squares**power @ drawn / drawn.shape[-2] for power in (0.5, 1.0))
     return first, second
 
 
@@ -72,7 +69,7 @@ def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
     """
     if factors.shape[-1] > factors.shape[-2]:
         factors = np.swapaxes(np.linalg.qr(factors.mT, mode="r"), -1, -2)
-    values, vectors = np.linalg.eigh(factors.mT @ form @ factors)
+    values, vectors = np.linalg.eigh(factors.mT @ form[..., None, :, :] @ factors)
     total = values.clip(min=0.0).sum(-1)[..., None]
     shares = values / np.where(total == 0, 1, total)
     is_there = shares > _NO_SHARE
@@ -83,5 +80,5 @@ def _of_gaussians(factors: Array, form: Array) -> tuple[Array, Array]:
     means = []
     for times, power in ((np.sqrt(_T / np.pi), 0.5), (_T, 1.0)):
         weights = np.where(is_there, decay @ times / 2, 0.0) / np.where(total == 0, 1, total) ** power
-        means.append(((axes * weights[..., None, :]) @ axes.mT).mean(0))
+        means.append(((axes * weights[..., None, :]) @ axes.mT).mean(-3))
     return means[0], means[1]

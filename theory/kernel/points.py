@@ -6,6 +6,7 @@ the sublayers of a stack do not add up. Each point comes with its opposite, whic
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -18,14 +19,15 @@ _MOST_DIMENSIONS = 16_384
 _SCRAMBLE = 20221122
 
 
-def normals(number: int, shape: tuple[int, ...], which: tuple[int, ...]) -> Array:
-    """Standard normal points, (number, *shape), number even. which: whole numbers that name the average."""
-    dimensions = int(np.prod(shape))
-    base, shifts = _base(number // 2, dimensions)
-    moved = base + shifts * (1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))
+def normals(number: int, shape: tuple[int, ...], which: tuple[int | Array, ...]) -> Array:
+    """Standard normal points, (..., number, *shape), number even. which: whole numbers that name the average, or arrays
+    (...) of these, which name several."""
+    base, shifts = _base(number // 2, math.prod(shape))
+    name = np.asarray(1 + sum(w * step for w, step in zip(which, (1, 65_537, 1_299_709), strict=False)))
+    moved = base + shifts * name[..., None, None]
     moved -= np.floor(moved)
-    points = ndtri(moved.clip(1e-12, 1 - 1e-12))
-    return np.concatenate([points, -points]).reshape(number, *shape)
+    points = ndtri(np.minimum(np.maximum(moved, 1e-12), 1 - 1e-12))
+    return np.concatenate([points, -points], axis=-2).reshape(*name.shape, number, *shape)
 
 
 @cache

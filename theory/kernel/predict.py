@@ -26,10 +26,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from depthlaw.theory.kernel.gram import Array, entry_sum, stacked
 from depthlaw.theory.kernel.setting import Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.update import MATRICES, Step, step_of, unit_power
 from depthlaw.theory.kernel.visits import walk_of
-from depthlaw.theory.kernel.walk import Totals, Walk
+from depthlaw.theory.kernel.walk import Sums, Totals, Walk, sets_at_once
 
 __all__ = ["Inputs", "KernelUpdate", "Stream", "Sublayer", "Transformer", "predict_kernel", "unit_power"]
 
@@ -118,64 +119,60 @@ def predict_kernel(
     [0.0, 0.18, 0.24, 0.45, 0.48]
     """
     steps = {name: step_of(name, is_noise=is_noise) for name in optimizers}
-    runs = []
-    walk: Walk | None = None
-    for replicate in range(replicates):
-        walk = walk_of(network, inputs, frozenset(steps.values()), replicate, effort)
-        walk.run(lambda share: advance(share / replicates))
+    runs: list[Totals] = []
+    streams: dict[str, list[Stream]] = {}
+    together = sets_at_once(network, inputs, effort)
+    for first in range(0, replicates, together):
+        sets = range(first, min(first + together, replicates))
+        walk = walk_of(network, inputs, frozenset(steps.values()), sets, effort)
+        share = len(sets) / replicates
+        walk.run(lambda passed, share=share: advance(passed * share))
         runs.append(walk.totals())
-    streams = {} if walk is None else _streams(walk, inputs)
-    layers = {} if walk is None else {step: _layers(walk, step) for step in steps.values()}
-    return {name: _answer(step, runs, streams, layers.get(step, {})) for name, step in steps.items()}
+        streams = _streams(walk, inputs) if sets[-1] == replicates - 1 else streams
+    return {name: _answer(step, [run[step] for run in runs], streams) for name, step in steps.items()}
 
 
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     pairs = (inputs.groups[:, None] == inputs.groups) & ~np.eye(inputs.num_all, dtype=bool)
     streams: dict[str, list[Stream]] = {}
     for side, grams, gradients, added in zip(_SIDES, walk.streams, walk.gradients, walk.added, strict=False):
-        streams[side] = []
-        for gram, gradient, (cosine, share) in zip(grams, gradients, [(1.0, 0.0), *added], strict=True):
-            total = float(np.trace(gradient.matrix))
-            streams[side].append(
-                Stream(
-                    second_moment=float(gram.diagonal.mean()),
-                    token_correlation=float(gram.unit.full[pairs].mean()) if pairs.any() else 1.0,
-                    cosine_with_previous=cosine,
-                    branch_share=share,
-                    log10_gradient_square=(gradient.exponent + math.log(total)) / math.log(10)
-                    if total > 0
-                    else -math.inf,
-                )
+        last = stacked([gram.sets[-1] for gram in grams])
+        alike = entry_sum(last.unit.full * pairs) / pairs.sum() if pairs.any() else np.ones(len(grams))
+        squares = np.trace([gradient.matrix[-1] for gradient in gradients], axis1=1, axis2=2)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.maximum(squares, 0.0)) + [np.ravel(gradient.exponent)[-1] for gradient in gradients]
+        columns = (
+            last.diagonal.mean(-1).tolist(),
+            alike.tolist(),
+            [(1.0, 0.0), *added],
+            (logs / math.log(10)).tolist(),
+        )
+        streams[side] = [
+            Stream(
+                second_moment=second_moment,
+                token_correlation=token_correlation,
+                cosine_with_previous=cosine,
+                branch_share=share,
+                log10_gradient_square=log10,
             )
+            for second_moment, token_correlation, (cosine, share), log10 in zip(*columns, strict=True)
+        ]
     return streams
 
 
-def _layers(walk: Walk, step: Step) -> dict[str, list[dict[str, float]]]:
-    totals = walk.totals()[step]
-    with np.errstate(over="ignore"):
-        size = float(np.exp(totals.exponent))
-    return {
-        side: [_times(layer, size) for layer in of_side] for side, of_side in zip(_SIDES, totals.layers, strict=False)
-    }
-
-
-def _answer(
-    step: Step,
-    runs: Sequence[Totals],
-    streams: Mapping[str, Sequence[Stream]],
-    layers: Mapping[str, Sequence[Mapping[str, float]]],
-) -> KernelUpdate:
+def _answer(step: Step, runs: Sequence[Sums], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
-    exponent = max(run[step].exponent for run in runs)
-    scales = [math.exp(run[step].exponent - exponent) for run in runs]
+    exponents = np.concatenate([run.exponent for run in runs])
+    exponent = exponents.max()
+    scales = np.exp(exponents - exponent)
     with np.errstate(over="ignore"):
-        size = float(np.exp(exponent))
-    means, error = _means([run[step].values for run in runs], scales, is_noise=step.is_noise)
+        size, size_of_last = np.exp([exponent, exponents[-1]]).tolist()
+    means, error = _means([run.values for run in runs], scales, is_noise=step.is_noise)
     values = _times(means, size)
     log10 = math.log10(means["update"]) + exponent / math.log(10) if means["update"] > 0 else -math.inf
     sides, side_errors = {}, {}
-    for place, side in enumerate(_SIDES[: len(runs[0][step].sides)]):
-        of_side, side_errors[side] = _means([run[step].sides[place] for run in runs], scales, is_noise=step.is_noise)
+    for place, side in enumerate(_SIDES[: len(runs[0].sides)]):
+        of_side, side_errors[side] = _means([run.sides[place] for run in runs], scales, is_noise=step.is_noise)
         sides[side] = _times(of_side, size)
     return KernelUpdate(
         update=values.pop("update"),
@@ -185,17 +182,20 @@ def _answer(
         sides=sides,
         side_errors=side_errors,
         streams=streams,
-        layers=layers,
+        layers={
+            side: [_times(layer, size_of_last) for layer in of_side]
+            for side, of_side in zip(_SIDES, runs[-1].layers, strict=False)
+        },
     )
 
 
 def _means(
-    runs: Sequence[Mapping[str, float]], scales: Sequence[float], *, is_noise: bool
+    runs: Sequence[Mapping[str, Array]], scales: Array, *, is_noise: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Over the replicates, of "update" and of each role: the mean, and its relative standard error."""
     power = 2 if is_noise else 1
-    by_role = {role: np.array([run[role] * scale for run, scale in zip(runs, scales, strict=True)]) for role in runs[0]}
-    whole = sum(x**power for role, x in by_role.items() if role in MATRICES) + np.zeros(len(runs))
+    by_role = {role: np.concatenate([run[role] for run in runs]) * scales for role in runs[0]}
+    whole = sum(x**power for role, x in by_role.items() if role in MATRICES) + np.zeros(len(scales))
     samples = {"update": whole ** (1 / power), **by_role}
     means = {role: float(x.mean()) for role, x in samples.items()}
     errors = {

@@ -15,36 +15,36 @@ import numpy as np
 from scipy.special import ndtr, softmax
 
 from depthlaw.theory.kernel.factored import factored_of_few
-from depthlaw.theory.kernel.gram import Array, Gram, factor, nuclear
+from depthlaw.theory.kernel.gram import Array, Gram, diagonal, entry_sum, factor, nuclear
 from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.setting import Inputs
 from depthlaw.theory.kernel.update import Part
 
-_NUM_DRAWS = 512
+NUM_DRAWS = 512
 _NUM_CARRIED = 8
 
 
 class Reading:
-    """What an objective asks of the last hidden states.
+    """What an objective asks of the last hidden states, at several sets of points.
 
-    gradient: G, (n, n), the mean over logits and labels of its gradient's Gram matrix. head: the part of the head.
+    gradient: G, (sets, n, n), the mean over logits and labels of its gradient's Gram matrix. head: the head's part.
     carried: single draws of G, for what is not linear in it, such as ||g||_1; for a logit, whose G is not random, G
     itself. Their sizes sqrt(tr G) are scaled together so that their mean is that of many draws: what only scales G is
     exact.
     """
 
-    def __init__(self, inputs: Inputs, last: Gram, replicate: int, *, has_factored: bool = False) -> None:
+    def __init__(self, inputs: Inputs, last: Gram, sets: Array, *, has_factored: bool = False) -> None:
         self._has_factored = has_factored
-        read = inputs.read
-        self._hidden = last.full[np.ix_(read, read)]
+        read, shape = inputs.read, (len(sets), *last.gap.shape[-2:])
+        self._hidden = np.broadcast_to(last.full, shape)[:, read[:, None], read]
         if inputs.loss == "ce":
-            whole, drawn, self.head = self._cross_entropy(inputs, replicate)
+            whole, drawn, self.head = self._cross_entropy(inputs, sets)
         else:
             whole, self.head = self._logit(inputs)
             drawn = [whole]
         whole, *drawn = (inputs.head_gain**2 * gradient for gradient in (whole, *drawn))
         self.head = replace(self.head, weight=inputs.head_gain)
-        self.gradient, *self.carried = (_among(len(last.gap), read, gradient) for gradient in (whole, *drawn))
+        self.gradient, *self.carried = (_among(shape, read, gradient) for gradient in (whole, *drawn))
 
     def _logit(self, inputs: Inputs) -> tuple[Array, Part]:
         """The gradient of logits, and the head's part. The head has a row for each place in a sequence that is read."""
@@ -52,40 +52,40 @@ class Reading:
         rows = np.unique(places)
         sums = (places == rows[:, None]) / inputs.batch_size  # (rows, read)
         gram = sums @ self._hidden @ sums.T
-        own = np.diagonal(gram)
+        own, every = diagonal(gram), np.eye(len(rows))
         return sums.T @ sums, Part(
             role="head",
-            square=float(own.sum()),
-            root=float(np.sqrt(own).sum()),
-            nuclear=nuclear(gram, np.eye(len(gram))),
-            factored=factored_of_few(np.eye(len(gram)), gram) if self._has_factored else None,
+            square=own.sum(-1),
+            root=np.sqrt(own).sum(-1),
+            nuclear=nuclear(gram, every),
+            factored=factored_of_few(every, gram) if self._has_factored else None,
             weight=1.0,
             size=math.sqrt(len(rows)),
         )
 
-    def _cross_entropy(self, inputs: Inputs, replicate: int) -> tuple[Array, list[Array], Part]:
-        n, classes = len(self._hidden), inputs.num_classes
-        points = normals(_NUM_DRAWS, (n, classes + 1), (0, replicate, 7))
-        logits = inputs.head_gain * factor(self._hidden) @ points[..., :classes]
+    def _cross_entropy(self, inputs: Inputs, sets: Array) -> tuple[Array, list[Array], Part]:
+        n, classes = self._hidden.shape[-1], inputs.num_classes
+        points, hidden = normals(NUM_DRAWS, (n, classes + 1), (0, sets, 7)), self._hidden[:, None]
+        logits = inputs.head_gain * factor(hidden) @ points[..., :classes]
         labels = np.minimum((ndtr(points[..., classes]) * classes).astype(int), classes - 1)
         errors = (softmax(logits, axis=-1) - np.eye(classes)[labels]) / n
         gram = errors @ errors.mT
-        sizes = np.sqrt(np.trace(gram, axis1=1, axis2=2))
-        half, number = _NUM_DRAWS // 2, 1 if n == 1 else _NUM_CARRIED
+        sizes = np.sqrt(diagonal(gram).sum(-1))
+        half, number = NUM_DRAWS // 2, 1 if n == 1 else _NUM_CARRIED
         chosen = [place for i in range((number + 1) // 2) for place in (i, half + i)][:number]
-        drawn = gram[chosen] * (sizes.mean() / sizes[chosen].mean()) ** 2
-        by_class = errors.mT[:, :, None, :] @ self._hidden @ errors.mT[..., None]
-        squares = (gram * self._hidden).sum((1, 2)).clip(min=0.0)
+        scale = (sizes.mean(-1) / sizes[:, chosen].mean(-1)) ** 2
+        by_class = ((errors.mT @ hidden) * errors.mT).sum(-1)
+        squares = np.maximum(entry_sum(gram * hidden), 0.0)
         return (
-            gram.mean(0),
-            list(drawn),
+            gram.mean(1),
+            [scale[:, None, None] * gram[:, one] for one in chosen],
             Part(
                 role="head",
-                square=float(squares.mean()),
-                length=float(np.sqrt(squares).mean()),
-                root=float(np.sqrt(by_class.clip(min=0.0)).sum(1).mean()),
-                nuclear=nuclear(gram[:256], self._hidden),
-                factored=float(np.mean([factored_of_few(error.T, self._hidden) for error in errors[:256]]))
+                square=squares.mean(-1),
+                length=np.sqrt(squares).mean(-1),
+                root=np.sqrt(by_class.clip(min=0.0)).sum(-1).mean(-1),
+                nuclear=nuclear(gram[:, :256], hidden).mean(-1),
+                factored=np.mean([factored_of_few(errors[:, one].mT, self._hidden) for one in range(256)], 0)
                 if self._has_factored
                 else None,
                 weight=1.0,
@@ -94,8 +94,8 @@ class Reading:
         )
 
 
-def _among(number: int, read: Array, gradient: Array) -> Array:
+def _among(shape: tuple[int, ...], read: Array, gradient: Array) -> Array:
     """The gradient of the tokens that are read, as one among all tokens: the others have none."""
-    whole = np.zeros((number, number))
-    whole[np.ix_(read, read)] = gradient
+    whole = np.zeros(shape)
+    whole[:, read[:, None], read] = gradient
     return whole

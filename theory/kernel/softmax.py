@@ -18,17 +18,20 @@ or keys divides by their length: by that of the Gram matrix where heads are infi
 by that of the drawn vector in a finite head. A cap c tanh(S/c) multiplies J by its slope, and then what keys have in
 common counts. Heads that share keys and values send these the sum of their gradients: its Gram matrix is the same, for
 the gradients of different heads are uncorrelated, but its entries are fewer and larger.
+
+Matrices are (..., n, n), and samples (..., points, n, m): axes in front are sets of points.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from depthlaw.theory.kernel.gram import Array, Gram, factor, mean_root
+from depthlaw.theory.kernel.gram import Array, Gram, entry_sum, factor, outer
 from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.setting import DRAWN_SIZE, Heads
 
@@ -53,18 +56,18 @@ class Gains:
 class Roots:
     """E sqrt of the variance of an entry's column (see ``Attention._roots``), by what the entry is of.
 
-    Matrices; the biases of q, k and v; the gain of a norm before ``out``; one head's scale.
+    Of matrices, forms C (..., points, r, r): the mean over the points of E sqrt(z^T C z). Of the biases of q, k and v
+    and of one head's scale, numbers (...).
     """
 
-    q: float
-    k: float
-    v: float
-    out: float
-    q_bias: float
-    k_bias: float
-    v_bias: float
-    inner_gain: float
-    head_scale: float
+    q: Array
+    k: Array
+    v: Array
+    out: Array
+    q_bias: Array
+    k_bias: Array
+    v_bias: Array
+    head_scale: Array
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class Backward:
     """The Gram matrices of the gradients at q, k and v, each summed over its units.
 
     unit_q, unit_k, unit_v: at the output of a norm of theirs, None where there is none. first_v: what goes to the
-    values of the side's first attention. units: with roots, by matrix, F (points, tokens, .) of each head: at a unit of
-    q, k and v the gradient, and before ``out`` the input, is F z.
+    values of the side's first attention. units: with roots, by matrix, F (..., points, tokens, .) of each head: at a
+    unit of q, k and v the gradient, and before ``out`` the input, is F z.
     """
 
     q: Array
@@ -93,7 +96,8 @@ class Attention:
     groups: (m,), the sequence of each source; no token sees two. first_values: the Gram matrix of the values of the
     side's first attention, where they are mixed into these; value_weights: of own values and of those. head_size: None
     for infinite. norms: which of q, k and v have a norm. positions: (n,) and (m,), the places of the tokens, of which
-    rotary positions need to know. norm_eps: of the norms. which: the quasi-random points.
+    rotary positions need to know. norm_eps: of the norms. which: the quasi-random points, of several sets where
+    it has arrays.
     """
 
     def __init__(
@@ -112,7 +116,7 @@ class Attention:
         positions: tuple[Array, Array] | None = None,
         norm_eps: float = 0.0,
         num_points: int,
-        which: tuple[int, ...],
+        which: tuple[int | Array, ...],
     ) -> None:
         self.gains, self.queries, self.sources, self.which, self.norms = gains, queries, sources, which, norms
         self.norm_eps = norm_eps
@@ -133,10 +137,8 @@ class Attention:
             gram.normalised(norm_eps) if role in self.normed_first else gram
             for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
         )
-        self.lengths = {
-            role: gram.lengths(norm_eps) if role in self.normed_first else np.ones(len(gram.gap))
-            for role, gram in (("q", q_gram), ("k", k_gram), ("v", v_gram))
-        }
+        grams = {"q": q_gram, "k": k_gram, "v": v_gram}
+        self.lengths = {role: gram.lengths(norm_eps) for role, gram in grams.items() if role in self.normed_first}
         self.query_factor = self.q_gram.root if "q" in self.normed_first else abs(gains.q) * queries.root
         self.values = self.v_gram.centred(groups)
         has_common = bool(self.heads.logit_softcap) or self.has_rotary or "k" in norms - self.normed_first
@@ -149,17 +151,18 @@ class Attention:
         n, m = allowed.shape
         # Logits and the gradient's own noise come from one set of points: from two they would not be independent.
         num_drawn = (n + m) * self.size if self.size else n * m
-        drawn, noise = np.split(normals(num_points, (num_drawn + n * m,), which), [num_drawn], axis=1)
-        self.noise = noise.reshape(-1, n, m)
+        every = normals(num_points, (num_drawn + n * m,), which)
+        drawn, noise = every[..., :num_drawn], every[..., num_drawn:]
+        self.noise = noise.reshape(*noise.shape[:-1], n, m)
         if self.size:
-            points = drawn.reshape(-1, n + m, self.size)
-            self.query, self.query_norm = self._drawn(points[:, :n], "q", self.query_factor, self.positions[0])
-            self.keys, self.key_norm = self._drawn(points[:, n:], "k", self.key_factor, self.positions[1])
+            points = drawn.reshape(*drawn.shape[:-1], n + m, self.size)
+            self.query, self.query_norm = self._drawn(points[..., :n, :], "q", self.query_factor, self.positions[0])
+            self.keys, self.key_norm = self._drawn(points[..., n:, :], "k", self.key_factor, self.positions[1])
             if self.has_rotary or "k" in norms - self.normed_first:
                 self.keys = self.keys if self.heads.logit_softcap else _less_mean(self.keys, groups)
             scores = np.sqrt(self.size) * (self.query @ self.keys.mT)
         else:
-            scores = self.query_factor @ drawn.reshape(-1, n, m) @ self.key_factor.T
+            scores = _times(_each(self.query_factor) @ drawn.reshape(self.noise.shape), self.key_factor.mT)
             self.keys = self.query = self.query_norm = self.key_norm = None
         self.slopes: Array | float = self.heads.logit_scale
         scores = self.heads.logit_scale * scores
@@ -169,7 +172,7 @@ class Attention:
         scores = np.where(allowed, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         self.weights = weights / weights.sum(-1, keepdims=True)
-        self.mixed = Gram(self.v_gram.level, (self.weights @ self.v_gram.gap @ self.weights.mT).mean(0))
+        self.mixed = Gram(self.v_gram.level, self._mixed(self.v_gram.gap).sum(-3) / num_points)
 
     @cached_property
     def _centred_root(self) -> Array:
@@ -181,6 +184,10 @@ class Attention:
             return factor(self.values)
         return abs(self.value_weights[0] * self.gains.v) * self._centred_root
 
+    def _mixed(self, matrix: Array) -> Array:
+        """A V A^T of each head, (..., points, n, n)."""
+        return _times(self.weights, matrix) @ self.weights.mT
+
     @property
     def num_bytes(self) -> int:
         """The memory that its samples take."""
@@ -188,21 +195,22 @@ class Attention:
         return sum(sample.nbytes for sample in samples if isinstance(sample, np.ndarray))
 
     def _drawn(self, points: Array, role: str, side: Array, positions: Array | None) -> tuple[Array, DrawnNorm | None]:
-        """Queries or keys of drawn heads over sqrt(K), (points, tokens, K), as they meet, and their norm."""
-        vectors, norm = side @ points / np.sqrt(self.size), None
+        """Queries or keys of drawn heads over sqrt(K), (..., points, tokens, K), as they meet, and their norm."""
+        vectors, norm = _each(side) @ points / np.sqrt(self.size), None
         if self.has_rotary:  # x_i beside x_(i + K/2), which turn together
-            vectors = vectors.reshape(*vectors.shape[:2], 2, -1).swapaxes(-1, -2).reshape(vectors.shape)
+            vectors = vectors.reshape(*vectors.shape[:-1], 2, -1).swapaxes(-1, -2).reshape(vectors.shape)
         if role in self.norms - self.normed_first:
             norm = DrawnNorm(vectors, self.norm_eps)
             vectors = norm.unit
         return self._turned(vectors, positions, 1), norm
 
     def _turned(self, vectors: Array, positions: Array | None, sign: int) -> Array:
-        """Vectors (points, tokens, ..., K) turned by the angle of their token, or back by it (sign -1)."""
+        """Vectors (..., points, tokens, K), or (..., points, tokens, r, K), turned by the angle of their token, or back
+        by it (sign -1)."""
         if not self.has_rotary or positions is None:
             return vectors
         cos, sin = self.heads.rotations(positions, self.size)
-        phases = (cos + sign * 1j * sin).reshape(len(cos), *(1,) * (vectors.ndim - 3), -1)
+        phases = (cos + sign * 1j * sin).reshape(len(cos), *(1,) * (vectors.ndim - self.noise.ndim), -1)
         return (vectors.view(complex) * phases).view(float)
 
     # ---------------------------------------------------------------- backward
@@ -216,24 +224,23 @@ class Attention:
         with_units: bool = False,
         at_values_too: Array | None = None,
     ) -> Backward:
-        """at_out: (n, n), of the gradient at the output of ``out``. mixed_scale: (n,), what a norm divides the mixed
-        values by, or 1s. at_values_too: (m, m), of the gradient that later attentions send to these values."""
+        """at_out: (..., n, n), of the gradient at the output of ``out``. mixed_scale: (..., n), what a norm divides the
+        mixed values by, or 1s. at_values_too: (..., m, m), of what later attentions send to these values."""
         gradient = self.gains.out**2 * at_out
-        at_mixed = gradient / np.outer(mixed_scale, mixed_scale)
-        ratio = self.heads.width_ratio
+        at_mixed = gradient / outer(mixed_scale)
         q, k, unit_q, unit_k = self._steering(at_mixed)
-        number = len(self.weights) / ratio
-        mixed_v = ratio * (self.weights.mT @ at_mixed @ self.weights).mean(0)
+        number = self.weights.shape[-3] / self.heads.width_ratio
+        mixed_v = _summed(self.weights, _each(at_mixed) @ self.weights) / number
         own, first = self.value_weights
         v = own**2 * mixed_v + (0.0 if at_values_too is None else at_values_too)
         roots, units = self._roots(at_out, at_mixed, mixed_scale, at_values_too) if with_roots else (None, {})
         if with_units:
-            units["out"] = self.weights @ self.v_gram.root / mixed_scale[:, None]
-        lengths = {role: np.outer(length, length) for role, length in self.lengths.items()}
+            units["out"] = _times(self.weights, self.v_gram.root) / mixed_scale[..., None, :, None]
+        lengths = {role: outer(length) for role, length in self.lengths.items()}
         return Backward(
-            q / number / lengths["q"],
-            k / number / lengths["k"],
-            v / lengths["v"],
+            q / number / lengths.get("q", 1.0),
+            k / number / lengths.get("k", 1.0),
+            v / lengths.get("v", 1.0),
             roots,
             units,
             unit_q / number if "q" in self.norms else None,
@@ -257,72 +264,74 @@ class Attention:
             return to_q, to_k, unit_q, unit_k
         to_q = gradient * self._reach_of_q
         bent, along, means = self.bent, self._along, self._means
-        query = self.query_factor if self.query is None else self.query
-        pairs = gradient * (query @ query.mT)
+        query = _each(self.query_factor) if self.query is None else self.query
+        pairs = _each(gradient) * (query @ query.mT)
         seen = pairs @ bent
         first, second, third = (_summed(bent, x) for x in (seen, along * seen, (pairs * means) @ bent))
-        to_k = self.values * first - second - second.T + third
+        to_k = self.values * first - second - second.mT + third
         return to_q, to_k, to_q, to_k
 
     @cached_property
     def bent(self) -> Array:
-        """b_t: the weights times the slopes of the logits, (points, n, m); 0 of a token that sees one source alone, of
-        which rounding would be left."""
+        """b_t: the weights times the slopes of the logits, (..., points, n, m); 0 of a token that sees one source
+        alone, of which rounding would be left."""
         return self.slopes * self.weights * (1 - self.weights.max(-1, keepdims=True) > _ALONE)
 
     @cached_property
     def _along(self) -> Array:
-        """V a_t, (points, n, m)."""
-        return self.weights @ self.values
+        """V a_t, (..., points, n, m)."""
+        return _times(self.weights, self.values)
 
     @cached_property
     def _means(self) -> Array:
-        """a_t^T V a_t', (points, n, n)."""
+        """a_t^T V a_t', (..., points, n, n)."""
         return self._along @ self.weights.mT
 
     @cached_property
     def _reach_of_q(self) -> Array:
         """tr(M_t V M_t'^T C) of keys with Gram matrix C, summed over the points."""
-        bent, keys = self.bent, self.key_factor if self.keys is None else self.keys
+        bent, keys = self.bent, _each(self.key_factor) if self.keys is None else self.keys
         gram = keys @ keys.mT
         seen = bent @ gram
-        cross = ((self._along * seen) @ bent.mT).sum(0)
-        return (bent @ (self.values * gram) @ bent.mT + self._means * (seen @ bent.mT)).sum(0) - cross - cross.T
+        cross = (bent @ (_each(self.values) * gram) / 2 - self._along * seen) @ bent.mT
+        return (cross + cross.mT + self._means * (seen @ bent.mT)).sum(-3)
 
     def _chunks(self) -> Iterator[slice]:
-        n, m = self.weights.shape[1:]
-        size = max(1, _CHUNK // (n * m * max(n, m, self.size)))
-        for first in range(0, len(self.weights), size):
+        *sets, number, n, m = self.weights.shape
+        size = max(1, _CHUNK // (math.prod(sets) * n * m * max(n, m, self.size)))
+        for first in range(0, number, size):
             yield slice(first, first + size)
 
     def _steering_of_drawn(self, chunk: slice, gradient: Array) -> tuple[Array, Array, Array, Array]:
         """``_steering``, unit by unit, where each vector is turned or is divided by a length of its own."""
         assert self.query is not None and self.keys is not None
-        query, keys, bent = self.query[chunk], self.keys[chunk], self.bent[chunk]
-        # (points, n, m of the noise, K): what reaches q_t by each direction of the noise, turned back
-        moved = bent[..., None] * (self.value_factor - (self.weights[chunk] @ self.value_factor)[:, :, None])
-        at_q = self._turned(moved.mT @ keys[:, None], self.positions[0], -1)
+        query, keys, bent, weights = (x[..., chunk, :, :] for x in (self.query, self.keys, self.bent, self.weights))
+        # (..., points, n, m of the noise, K): what reaches q_t by each direction of the noise, turned back
+        mean = _times(weights, self.value_factor)[..., None, :]
+        moved = bent[..., None] * (self.value_factor[..., None, None, :, :] - mean)
+        at_q = self._turned(moved.mT @ keys[..., None, :, :], self.positions[0], -1)
         unit_q = gradient * _gram_of(at_q)
         to_q = gradient * _gram_of(at_q if self.query_norm is None else self.query_norm.back(at_q, chunk))
-        # (points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
-        met = np.broadcast_to(query[:, None], (len(query), keys.shape[1], *query.shape[1:]))
+        # (..., points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
+        met = np.broadcast_to(query[..., None, :, :], (*keys.shape[:-1], *query.shape[-2:]))
         met = self._turned(met, self.positions[1], -1)
         unit_k = self._met(met, chunk, gradient)
         to_k = unit_k if self.key_norm is None else self._met(self.key_norm.back(met, chunk), chunk, gradient)
         return to_q, to_k, unit_q, unit_k
 
     def _met(self, met: Array, chunk: slice, gradient: Array) -> Array:
-        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (points, m, n, K), source by source."""
-        bent, along, means = self.bent[chunk], self._along[chunk], self._means[chunk]
-        number, m, n, size = met.shape
-        every = met.reshape(number, m * n, size).mT
+        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (..., points, m, n, K), source by source."""
+        bent, along, means = (x[..., chunk, :, :] for x in (self.bent, self._along, self._means))
+        *front, m, n, size = met.shape
+        every = met.reshape(*front, m * n, size).mT
         rows = []
         for s in range(m):
-            pairs = (met[:, s] @ every).reshape(number, n, m, n)  # of t and s, and of s' and t'
-            steps = (means - along[:, None, :, s])[:, :, None] + (self.values[s] - along)[..., None]
-            weights = (gradient * bent[:, :, s, None])[:, :, None]
-            rows.append(((pairs * steps * weights).sum(1) * bent.mT).sum((0, 2)))
-        return np.array(rows)
+            pairs = (met[..., s, :, :] @ every).reshape(*front, n, m, n)  # of t and s, and of s' and t'
+            values = self.values[..., None, s, None, :]
+            steps = (means - along[..., None, :, s])[..., None, :] + (values - along)[..., None]
+            weights = (_each(gradient) * bent[..., s, None])[..., None, :]
+            rows.append(((pairs * steps * weights).sum(-3) * bent.mT).sum((-3, -1)))
+        return np.stack(rows, -2)
 
     def _roots(
         self, at_out: Array, at_mixed: Array, mixed_scale: Array, at_values_too: Array | None
@@ -332,43 +341,38 @@ class Attention:
         (of q and k they come out 4 to 5 % low at head size 2, and 1 % at 8)."""
         weights, out, ratio = self.weights, self.gains.out, self.heads.width_ratio
         root_out = factor(at_out)
-        root_mixed = abs(out) * root_out if (mixed_scale == 1).all() else factor(at_mixed)
-        mixed = (self.v_gram.level - weights @ self.v_gram.gap @ weights.mT) / np.outer(mixed_scale, mixed_scale)
-        at_values = root_mixed.T @ weights  # (points, n, m)
-        steps = root_mixed @ self.noise @ self.value_factor.T
+        root_mixed = _each(abs(out) * root_out if (mixed_scale == 1).all() else factor(at_mixed))
+        mixed = (np.asarray(self.v_gram.level)[..., None] - self._mixed(self.v_gram.gap)) / _each(outer(mixed_scale))
+        steps = _times(root_mixed @ self.noise, self.value_factor.mT)
         steps = self.slopes * weights * (steps - (weights * steps).sum(-1, keepdims=True))
+        over = {role: 1 / length[..., None, :, None] for role, length in self.lengths.items()}
         at_q, at_k = self._at_units(steps)
-        at_q, at_k = at_q / self.lengths["q"][:, None], at_k / self.lengths["k"][:, None]
-        at_values = self.value_weights[0] * at_values / self.lengths["v"]
-        of_out = float(mean_root(root_out.T @ mixed @ root_out).mean())
+        at_q, at_k = at_q * over.get("q", 1.0), at_k * over.get("k", 1.0)
+        at_values = (weights.mT @ root_mixed) * over.get("v", 1.0) * self.value_weights[0]  # (..., points, m, n)
         keys = self.sources.centred(self.groups) if self.is_shift_invariant else self.sources.full
-        at_k, at_values = self._shared(at_k), self._shared(at_values.mT).mT
+        at_k, at_values = self._shared(at_k), self._shared(at_values)
         share = ratio / self.heads.queries_per_key
         if at_values_too is not None:  # of many attentions, whose weights average out
-            more = np.broadcast_to(factor(at_values_too / share), (len(at_values), *at_values_too.shape))
-            at_values = np.concatenate([at_values, more], axis=1)
-        units = {
-            "q": at_q,
-            "k": at_k,
-            "v": at_values.mT,
-        }
+            more = _each(factor(at_values_too / share))
+            shape = (*at_values.shape[:-1], more.shape[-1])
+            at_values = np.concatenate([at_values, np.broadcast_to(more, shape)], axis=-1)
+        units = {"q": at_q, "k": at_k, "v": at_values}
         roots = Roots(
-            q=ratio * _mean_of_rows(at_q, self.queries.full),
-            k=share * _mean_of_rows(at_k, keys),
-            v=share * _mean_of_rows(at_values.mT, self.sources.full),
-            out=ratio * of_out,
-            q_bias=ratio * float(np.sqrt((at_q.sum(1) ** 2).sum(-1)).mean()),
-            k_bias=share * float(np.sqrt((at_k.sum(1) ** 2).sum(-1)).mean()),
-            v_bias=share * float(np.sqrt((at_values.sum(-1) ** 2).sum(-1)).mean()),
-            inner_gain=ratio * out * of_out,
-            head_scale=ratio * out * float(np.sqrt((at_out * mixed).sum((-2, -1)).clip(min=0)).mean()),
+            q=_form(at_q, ratio**2 * self.queries.full),
+            k=_form(at_k, share**2 * keys),
+            v=_form(at_values, share**2 * self.sources.full),
+            out=_times(_each(ratio**2 * root_out) @ mixed, root_out),
+            q_bias=ratio * np.sqrt((at_q.sum(-2) ** 2).sum(-1)).mean(-1),
+            k_bias=share * np.sqrt((at_k.sum(-2) ** 2).sum(-1)).mean(-1),
+            v_bias=share * np.sqrt((at_values.sum(-2) ** 2).sum(-1)).mean(-1),
+            head_scale=ratio * out * np.sqrt(np.maximum(entry_sum(_each(at_out) * mixed), 0.0)).mean(-1),
         )
         return roots, units
 
     def _at_units(self, steps: Array) -> tuple[Array, Array]:
-        """What a step of the logits, (points, n, m), is at q, (points, n, .), and at k, (points, m, .)."""
+        """What a step of the logits, (..., points, n, m), is at q, (..., points, n, .), and k, (..., points, m, .)."""
         if self.query is None or self.keys is None:
-            return steps @ self.key_factor, steps.mT @ self.query_factor
+            return _times(steps, self.key_factor), steps.mT @ _each(self.query_factor)
         if not (self.has_rotary or self.query_norm or self.key_norm):
             m, size = self.keys.shape[-2:]
             keys = self.keys if size <= m else np.swapaxes(np.linalg.qr(self.keys.mT, mode="r"), -1, -2)
@@ -378,56 +382,78 @@ class Attention:
         at_k = self._turned(steps.mT @ self.query, self.positions[1], -1)
         every = slice(None)
         if self.query_norm is not None:
-            at_q = self.query_norm.back(at_q[:, :, None], every)[:, :, 0]
+            at_q = self.query_norm.back(at_q[..., None, :], every)[..., 0, :]
         if self.key_norm is not None:
-            at_k = self.key_norm.back(at_k[:, :, None], every)[:, :, 0]
+            at_k = self.key_norm.back(at_k[..., None, :], every)[..., 0, :]
         return at_q, at_k
 
     def _shared(self, rows: Array) -> Array:
-        """Join (points, m, r) of single heads to (groups of points, m, g r) of the heads that share keys and values."""
-        together = min(self.heads.queries_per_key, len(rows))
-        number = len(rows) // together
-        several = rows[: number * together].reshape(number, together, *rows.shape[1:])
+        """Join (..., points, m, r) of single heads to (..., groups of points, m, g r) of the heads that share keys and
+        values."""
+        if self.heads.queries_per_key == 1:
+            return rows
+        *sets, points, m, r = rows.shape
+        together = min(self.heads.queries_per_key, points)
+        number = points // together
+        several = rows[..., : number * together, :, :].reshape(*sets, number, together, m, r)
         scale = np.sqrt(self.heads.queries_per_key / together)
-        return scale * several.transpose(0, 2, 1, 3).reshape(number, rows.shape[1], -1)
+        return scale * several.swapaxes(-3, -2).reshape(*sets, number, m, together * r)
 
 
 class DrawnNorm:
-    """The norm of drawn vectors over sqrt(K), (points, tokens, K): each divided by its own length, with eps in it."""
+    """The norm of drawn vectors over sqrt(K), (..., points, tokens, K): each over its own length, with eps in it."""
 
     def __init__(self, vectors: Array, eps: float = 0.0) -> None:
         self.length = np.sqrt((vectors**2).sum(-1, keepdims=True) + eps)
         self.unit = vectors / self.length
 
     def back(self, gradients: Array, chunk: slice) -> Array:
-        """Carry gradients (points, tokens, r, K) back: the part along the vector goes, the rest is divided by its
+        """Carry gradients (..., points, tokens, r, K) back: the part along the vector goes, the rest is divided by its
         length.
         """
-        unit, length = self.unit[chunk][:, :, None], self.length[chunk][:, :, None]
+        unit, length = (x[..., chunk, :, :][..., None, :] for x in (self.unit, self.length))
         return (gradients - (gradients * unit).sum(-1, keepdims=True) * unit) / length
 
 
+def _each(matrix: Array) -> Array:
+    """A matrix (..., n, m) as what multiplies each of the samples (..., points, n, m)."""
+    return matrix[..., None, :, :]
+
+
+def _rows(samples: Array) -> Array:
+    """The rows of all samples (..., points, n, m) of a set, (..., points n, m)."""
+    *sets, points, n, m = samples.shape
+    return samples.reshape(*sets, points * n, m)
+
+
+def _times(samples: Array, matrix: Array) -> Array:
+    """Samples (..., points, n, m) times the matrix (..., m, r) of their set."""
+    return (_rows(samples) @ matrix).reshape(*samples.shape[:-1], -1)
+
+
 def _summed(left: Array, right: Array) -> Array:
-    """sum_p L_p^T R_p of (points, n, m) each."""
-    return left.reshape(-1, left.shape[-1]).T @ right.reshape(-1, right.shape[-1])
+    """sum_p L_p^T R_p of (..., points, n, m) each."""
+    return _rows(left).mT @ _rows(right)
 
 
 def _gram_of(vectors: Array) -> Array:
-    """The Gram matrix (tokens, tokens) of vectors (points, tokens, r, K), summed over all other dimensions."""
-    rows = vectors.transpose(1, 0, 2, 3).reshape(vectors.shape[1], -1)
-    return rows @ rows.T
+    """The Gram matrix (..., n, n) of vectors (..., points, n, r, K), summed over all other dimensions of a set."""
+    several = vectors.swapaxes(-4, -3)
+    rows = several.reshape(*several.shape[:-3], -1)
+    return rows @ rows.mT
 
 
 def _less_mean(vectors: Array, groups: Array) -> Array:
-    """Vectors (points, m, K) less the mean of each group of tokens."""
+    """Vectors (..., points, m, K) less the mean of each group of tokens."""
     same = (groups[:, None] == groups).astype(float)
     return vectors - (same / same.sum(1)) @ vectors
 
 
-def _mean_of_rows(rows: Array, form: Array) -> float:
-    """E sqrt(z^T X^T U X z) of each X of ``rows`` (points, n, r) and the form U, over the shorter side, averaged."""
+def _form(rows: Array, form: Array) -> Array:
+    """X^T U X of each X of ``rows`` (..., points, n, r) and the form U, or what has its eigenvalues on the other side,
+    where that is shorter."""
     n, r = rows.shape[-2:]
     if r > n:
-        rows, form = rows @ rows.mT, factor(form)
-        return float(mean_root(form @ rows @ form).mean())
-    return float(mean_root(rows.mT @ form @ rows).mean())
+        form = _each(factor(form))
+        return form @ rows @ rows.mT @ form
+    return rows.mT @ _each(form) @ rows

@@ -6,10 +6,11 @@ over the network's random weights.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from depthlaw.theory.kernel.gram import MEAN_ABS
+import numpy as np
+
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array
 from depthlaw.theory.optimizers import MATCHED, Functional, optimizer
 
 MATRICES = ("q", "k", "v", "out", "fc1", "fc2", "fc3", "cross_q", "cross_k", "cross_v", "cross_out")
@@ -19,7 +20,7 @@ VECTORS = ("bias", "norm_gain", "norm_bias", "layer_scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One parameter's gradient g, and the parameter theta itself.
+    """One parameter's gradient g, and the parameter theta itself; what is of g at each set of points, (sets,).
 
     square: ||g||^2. root: ||g||_1 / sqrt(2/pi). nuclear: the sum of g's singular values, of a matrix. factored: of a
     matrix, <g, Adafactor's step> where theta is 1. weight: root mean square of theta's entries. size: square root of
@@ -28,41 +29,41 @@ class Part:
     """
 
     role: str
-    square: float
-    root: float | None = None
-    nuclear: float | None = None
-    factored: float | None = None
-    weight: float = 0.0
-    size: float = 1.0
-    lr_multiplier: float = 1.0
-    length: float | None = None
+    square: Array
+    root: Array | None = None
+    nuclear: Array | None = None
+    factored: Array | None = None
+    weight: float | Array = 0.0
+    size: float | Array = 1.0
+    lr_multiplier: float | Array = 1.0
+    length: Array | None = None
 
-    def value(self, step: Step) -> float:
+    def value(self, step: Step) -> Array:
         """The update under an optimizer with this step."""
         if step.is_factored and self.factored is not None:
             return self.lr_multiplier * self.weight * self.factored
         if self.role in MATRICES:
-            longest = max(1.0, self.size**2) if step.is_matched else 1.0
-            return math.sqrt(longest) * self._value(step.matrices)
+            longest = np.maximum(1.0, self.size**2) if step.is_matched else 1.0
+            return np.sqrt(longest) * self._value(step.matrices)
         return self._value(step.others) / (float(MATCHED) if step.is_matched else 1.0)
 
-    def noise(self, step: Step) -> float:
+    def noise(self, step: Step) -> Array:
         """E <g, s>^2, s with entries as large as those of this step, and independent of g: the mean square of an entry
         of s, times ||g||^2. In units of the square of ``noise_power``'s power of the matrices' d."""
         return (self.lr_multiplier * self._entry(step)) ** 2 * self.square
 
-    def _entry(self, step: Step) -> float:
+    def _entry(self, step: Step) -> float | Array:
         """The root mean square of an entry of the step of a branch's matrix: 1 of signs; that of the weights, where
         their norm stands in front; of a polar factor 1 over the longer side's root; of the gradient itself its own."""
         if step.is_matched:
             return 1.0
         if step.matrices is Functional.FROBENIUS_SQUARED:
-            return math.sqrt(self.square) / self.size
+            return np.sqrt(self.square) / self.size
         if step.matrices is Functional.NUCLEAR:
-            return 1 / max(1.0, self.size)
+            return 1 / np.maximum(1.0, self.size)
         return self.weight if step.matrices in (Functional.RMS_L1, Functional.FROBENIUS_PRODUCT) else 1.0
 
-    def _value(self, functional: Functional) -> float:
+    def _value(self, functional: Functional) -> Array:
         """The update under an optimizer of this functional. A vector has no singular values: it counts by ||g||_1."""
         if functional is Functional.FROBENIUS_SQUARED:
             return self.lr_multiplier * self.square
@@ -73,7 +74,7 @@ class Part:
             return self.lr_multiplier * self.nuclear
         assert self.root is not None, "asked for roots"
         absolute = self.lr_multiplier * MEAN_ABS * self.root
-        return float(absolute * self.weight if functional is Functional.RMS_L1 else absolute)
+        return absolute * self.weight if functional is Functional.RMS_L1 else absolute
 
 
 @dataclass(frozen=True)

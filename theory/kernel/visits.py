@@ -17,39 +17,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from depthlaw.theory.kernel.gram import Array, Gram
+from depthlaw.theory.kernel.gram import Array, Gram, diagonal, outer
 from depthlaw.theory.kernel.setting import MOST_TOKENS, Inputs, Sublayer, Transformer
-from depthlaw.theory.kernel.update import Part, Step
-from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Passage, Sides, Walk, embedding, of_matrix
+from depthlaw.theory.kernel.update import Step
+from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Later, Passage, Sides, Walk, of_matrix
 
 
-def walk_of(network: Transformer, inputs: Inputs, steps: frozenset[Step], replicate: int, effort: float) -> Walk:
+def walk_of(network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float) -> Walk:
     """Of a network whose layers are visited once, or again. ValueError for too many tokens in all visits together."""
     if network.visits * inputs.num_all > MOST_TOKENS:
         raise ValueError(
             f"a prediction takes at most {MOST_TOKENS} tokens in all, counted at each visit, not {network.visits} x "
             f"{inputs.num_all}"
         )
-    return (Walk if network.visits == 1 else VisitedWalk)(network, inputs, steps, replicate, effort)
+    return (Walk if network.visits == 1 else VisitedWalk)(network, inputs, steps, sets, effort)
 
 
 class Chain:
     """n vectors that go through K layers in turn, R times; each layer adds others to them. Additions of one layer at
     two visits have something in common, those of two layers nothing.
 
-    start: the Gram matrix of the vectors where they begin, (n, n).
+    start: the Gram matrix of the vectors where they begin, (sets, n, n).
     """
 
     def __init__(self, start: Array, num_layers: int, visits: int) -> None:
-        n = len(start)
+        sets, n = start.shape[:2]
         self._start, self._visits = start, visits
-        self._at = np.zeros((num_layers + 1, visits, n, visits, n))
+        self._at = np.zeros((num_layers + 1, sets, visits, n, visits, n))
         """By place before and behind each layer, the products of the vectors of any two visits."""
-        self._from_start = np.ones(n)
-        self._weights = np.zeros((num_layers, visits, n))
+        self._from_start = np.ones((sets, n))
+        self._weights = np.zeros((num_layers, visits, sets, n))
         """What the start, and what was added by each layer at each visit, is now multiplied by in each vector."""
         self._entered: list[list[Array]] = [[] for _ in range(num_layers)]
         """By layer and visit, the weights of the layer's own additions in the vectors that came to it."""
@@ -57,20 +58,22 @@ class Chain:
     def enter(self, visit: int) -> None:
         """Come to the first layer at that visit."""
         if visit == 0:
-            self._write(0, 0, self._start[:, None])
+            self._write(0, 0, self._start[:, :, None])
         else:
-            before = self._at[-1, visit - 1, :, :visit]
-            to_start = self._from_start[:, None] * self._start
-            self._write(0, visit, np.concatenate([to_start[:, None], before], axis=1))
+            before = self._at[-1, :, visit - 1, :, :visit]
+            to_start = self._from_start[..., None] * self._start
+            self._write(0, visit, np.concatenate([to_start[:, :, None], before], axis=2))
 
     def seen(self, layer: int, visit: int) -> Array:
         """The Gram matrix of the vectors that came to a layer at its visits so far, visit by visit."""
-        at = self._at[layer, : visit + 1, :, : visit + 1]
-        return at.reshape(at.shape[0] * at.shape[1], -1)
+        at = self._at[layer, :, : visit + 1, :, : visit + 1]
+        size = at.shape[1] * at.shape[2]
+        return at.reshape(-1, size, size)
 
     def divide(self, place: int, visit: int, lengths: Array) -> None:
-        """Divide the vectors at a place by numbers. lengths: (visits so far, n), those of earlier visits too."""
-        row = self._at[place, visit, :, : visit + 1] / lengths[visit][:, None, None] / lengths[: visit + 1]
+        """Divide the vectors at a place by numbers. lengths: (visits so far, sets, n), those of earlier visits too."""
+        every = lengths[: visit + 1].swapaxes(0, 1)[:, None]
+        row = self._at[place, :, visit, :, : visit + 1] / lengths[visit][:, :, None, None] / every
         self._write(place, visit, row)
         self._from_start = self._from_start / lengths[visit]
         self._weights = self._weights / lengths[visit]
@@ -79,60 +82,60 @@ class Chain:
         """Behind the layer there are the vectors times the weight, plus what is added. added: the Gram matrix of what
         was and is added at the visits so far. Returns, of each vector, the product with what is added to it, and the
         square of the sum."""
-        n = len(self._start)
-        products = added.reshape(visit + 1, n, visit + 1, n)
-        own = self._weights[layer, :visit]
+        n = self._start.shape[-1]
+        products = added.reshape(-1, visit + 1, n, visit + 1, n)
+        now, own = products[:, visit], self._weights[layer, :visit]
         self._entered[layer].append(own)
-        with_added = np.einsum("st,stqu->tqu", own, products[:visit])
-        of_added = np.zeros((n, visit + 1, n))
+        with_added = np.einsum("srt,rstqu->rtqu", own, products[:, :visit])
+        of_added = np.zeros_like(now)
         for earlier, weights in enumerate(self._entered[layer]):
-            of_added[:, earlier] = np.einsum("su,tsu->tu", weights, products[visit][:, :earlier])
-        row = weight**2 * self._at[layer, visit, :, : visit + 1] + weight * (with_added + of_added) + products[visit]
+            of_added[:, :, earlier] = np.einsum("sru,rtsu->rtu", weights, now[:, :, :earlier])
+        row = weight**2 * self._at[layer, :, visit, :, : visit + 1] + weight * (with_added + of_added) + now
         self._write(layer + 1, visit, row)
         self._from_start = weight * self._from_start
         self._weights = weight * self._weights
         self._weights[layer, visit] = 1.0
-        return with_added[:, visit].diagonal(), row[:, visit].diagonal()
+        return diagonal(with_added[:, :, visit]), diagonal(row[:, :, visit])
 
     def now(self, place: int, visit: int) -> Array:
         """The Gram matrix of the vectors at a place at one visit."""
-        return self._at[place, visit, :, visit]
+        return self._at[place, :, visit, :, visit]
 
     def _write(self, place: int, visit: int, row: Array) -> None:
-        """row: (n, visits so far, n)."""
-        self._at[place, visit, :, : visit + 1] = row
-        self._at[place, : visit + 1, :, visit] = row.transpose(1, 2, 0)
-        own = self._at[place, visit, :, visit]
-        self._at[place, visit, :, visit] = (own + own.T) / 2
+        """row: (sets, n, visits so far, n)."""
+        self._at[place, :, visit, :, : visit + 1] = row
+        self._at[place, :, : visit + 1, :, visit] = row.transpose(0, 2, 3, 1)
+        own = self._at[place, :, visit, :, visit]
+        self._at[place, :, visit, :, visit] = (own + own.mT) / 2
 
 
 class VisitedWalk(Walk):
     """As ``Walk``, of one stack whose layers are visited again."""
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
         visits, n = self.network.visits, self.inputs.num_all
-        start = self.inputs.gram_of(side)
+        start = self._start(side)
         chain, stream, added = Chain(start.full, len(sublayers), visits), [start], []
-        self._lengths = np.ones((len(sublayers), visits, n))
+        self._lengths = np.ones((len(sublayers), visits, len(self.asked.sets), n))
         bare = replace(self.asked, has_roots=False, has_nuclear=False, has_factored=False)
         self._steering: list[Branch] = []
         for visit in range(visits):
             chain.enter(visit)
             self._steering.clear()
             for place, sublayer in enumerate(sublayers):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    branch = self._branch(bare, place, chain.seen(place, visit))
-                    self._steering.append(branch)
-                    own = sublayer.branch_weight**2 * branch.branch.full
-                    before, of_branch = chain.now(place, visit).diagonal(), own[-n:, -n:].diagonal()
-                    along, whole = chain.add(place, visit, own, sublayer.residual_weight)
-                    cosine = (sublayer.residual_weight * before + along) / np.sqrt(before * whole)
-                    added.append((float(cosine.mean()), float((of_branch / whole).mean())))
-                    if "post" in branch.places:
-                        self._lengths[place, visit] = np.sqrt(whole + self.network.norm_eps)
-                        chain.divide(place + 1, visit, self._lengths[place])
+                branch = self._branch(bare, place, chain.seen(place, visit))
+                self._steering.append(branch)
+                own = sublayer.branch_weight**2 * branch.branch.full
+                before, of_branch = diagonal(chain.now(place, visit)), diagonal(own[:, -n:, -n:])
+                along, whole = chain.add(place, visit, own, sublayer.residual_weight)
+                cosine = (sublayer.residual_weight * before + along) / np.sqrt(before * whole)
+                added.append((float(cosine[-1].mean()), float((of_branch / whole)[-1].mean())))
+                if "post" in branch.places:
+                    self._lengths[place, visit] = np.sqrt(whole + self.network.norm_eps)
+                    chain.divide(place + 1, visit, self._lengths[place])
                 if not np.isfinite(behind := chain.now(place + 1, visit)).all():
                     raise ArithmeticError(f"x_{len(stream)} has tokens that are 0, or beyond the floats")
                 stream.append(of_matrix(behind))
@@ -146,7 +149,7 @@ class VisitedWalk(Walk):
 
     def _branch(self, asked: Asked, place: int, x: Array) -> Branch:
         """x: the Gram matrix of the tokens at so many visits."""
-        inputs, visits = self.inputs, len(x) // self.inputs.num_all
+        inputs, visits = self.inputs, x.shape[-1] // self.inputs.num_all
         allowed = np.kron(np.eye(visits), inputs.allowed(is_causal=self.network.is_causal)) > 0
         groups = np.concatenate([inputs.groups + visit * inputs.batch_size for visit in range(visits)])
         sides = Sides(allowed, groups, np.tile(inputs.positions, visits))
@@ -158,7 +161,7 @@ class VisitedWalk(Walk):
         x, sublayers, visits = self.streams[side][-1], self.network.encoder, self.network.visits
         n = self.inputs.num_all
         if self.has_final:
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent, side)
+            self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         chain, exponent, below = Chain(gradient.matrix, len(sublayers), visits), gradient.exponent, [gradient]
         for back in range(visits):
@@ -167,31 +170,29 @@ class VisitedWalk(Walk):
                 if "post" in self._whole[place].places:
                     chain.divide(step, back, self._lengths[place, ::-1])
                 size = (back + 1) * n  # of the visits so far, which are the last ones; no gradient is at the others yet
-                at = np.zeros((visits * n, visits * n))
-                at[-size:, -size:] = _turned(chain.seen(step, back), n)
+                at = np.zeros((len(gradient.matrix), visits * n, visits * n))
+                at[:, -size:, -size:] = _turned(chain.seen(step, back), n)
                 to_x, _, _ = self._steering[place].back(at, [])
-                sent = _turned(to_x[-size:, -size:], n)
+                sent = _turned(to_x[:, -size:, -size:], n)
                 chain.add(step, back, sent, sublayers[place].residual_weight)
                 below.append(Gradient(chain.now(step + 1, back).copy(), exponent))
                 if not np.isfinite(below[-1].matrix).all():
                     raise ArithmeticError("the gradient of an early visit is beyond the floats")
                 advance()
         for step, place in enumerate(reversed(range(len(sublayers)))):
-            branch, lengths = self._whole[place], self._lengths[place].flatten()
-            at, parts = _turned(chain.seen(step, visits - 1), n), list[Part]()
+            branch, lengths = self._whole[place], np.concatenate(self._lengths[place], axis=-1)
+            at, parts = _turned(chain.seen(step, visits - 1), n), list[Later]()
             if "post" in branch.places:
-                parts += self.asked.norm(at * np.outer(lengths, lengths), self._behind[place])
+                parts.append(partial(self.asked.norm, at * outer(lengths), self._behind[place]))
             branch.back(at, parts)
-            rates = branch.sublayer.lr_multipliers
-            parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
             self._add(parts, exponent, side, place)
         at_input = below[-1].matrix
-        self._add([embedding(at_input, self.asked, self.inputs, side)], exponent, side)
+        self._add([self._embedding(at_input, side)], exponent, side)
         self.gradients.append(below[::-1])
         return None
 
 
 def _turned(matrix: Array, n: int) -> Array:
     """The same of tokens whose visits stand in the opposite order, n tokens in each."""
-    visits = len(matrix) // n
-    return matrix.reshape(visits, n, visits, n)[::-1, :, ::-1].reshape(matrix.shape)
+    visits = matrix.shape[-1] // n
+    return matrix.reshape(-1, visits, n, visits, n)[:, ::-1, :, ::-1].reshape(matrix.shape)

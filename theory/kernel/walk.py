@@ -2,6 +2,10 @@
 
 The Gram matrix of a gradient is summed over the whole width, G_ij = sum_a dF/dx_ia dF/dx_ja, (n, n); at the output of a
 matrix, over its units. The n tokens are those of all sequences of the batch. r = ffn_ratio, hidden width over d_model.
+
+A walk is made once for several sets of quasi-random points: a matrix is (sets, n, n), a number that multiplies it is
+(sets, 1, 1), and what is told of each set (sets,). What does not lead on to the next gradient waits, and is computed
+for many sublayers at once, which are an axis in front.
 """
 
 from __future__ import annotations
@@ -9,15 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from depthlaw.theory.kernel.duals import Dual, dual
 from depthlaw.theory.kernel.factored import factored, factored_of_few
-from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, factor, mean_root, nuclear
+from depthlaw.theory.kernel.gram import MEAN_ABS, Array, Gram, diagonal, entry_sum, factor, mean_root, nuclear, outer
 from depthlaw.theory.kernel.points import normals
-from depthlaw.theory.kernel.readout import Reading
-from depthlaw.theory.kernel.setting import GATED, Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.readout import NUM_DRAWS, Reading
+from depthlaw.theory.kernel.setting import DRAWN_SIZE, GATED, Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.softmax import Attention, Backward, Gains
 from depthlaw.theory.kernel.update import MATRICES, Part, Step
 from depthlaw.theory.optimizers import Functional
@@ -26,18 +32,24 @@ from depthlaw.theory.stack import SublayerKind
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums by role, over the network, over each of its sides and each sublayer of a side; each number is to be
-    multiplied by e^exponent."""
+    """Sums by role, over the network, over each of its sides and, of the last set of points, each sublayer of a side;
+    each number is to be multiplied by e^exponent. values, sides, exponent: (sets,)."""
 
-    values: dict[str, float]
-    sides: list[dict[str, float]]
+    values: dict[str, Array]
+    sides: list[dict[str, Array]]
     layers: list[list[dict[str, float]]]
-    exponent: float
+    exponent: Array
 
 
 Totals = dict[Step, Sums]
 _MOST_KEPT = 2**28
 """Bytes of samples that a walk keeps for its way back."""
+_MOST_AT_ONCE = 2**17
+"""How many numbers the samples of one average have where several sets of points are walked at once."""
+_MOST_WAITING = 2**19
+"""About how many numbers parts are made of that are made together."""
+_MOST_HELD = 2**27
+"""How many numbers a walk holds where it is of several sets of points."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +57,29 @@ class Gradient:
     """e^exponent times ``matrix``: gradients may grow or vanish without end."""
 
     matrix: Array
-    exponent: float = 0.0
+    exponent: float | Array = 0.0
 
     def settled(self) -> Gradient:
         """The same gradient, made symmetric (rounding alone made it otherwise) and scaled to size 1."""
-        matrix = (self.matrix + self.matrix.T) / 2
-        size = float(np.abs(matrix).max())
-        return Gradient(matrix / size, self.exponent + math.log(size)) if size > 0 else Gradient(matrix, self.exponent)
+        matrix = (self.matrix + self.matrix.mT) / 2
+        size = np.maximum.reduce(np.abs(matrix), (-2, -1), keepdims=True)
+        size = np.where(size > 0, size, 1.0)
+        return Gradient(matrix / size, self.exponent + np.log(size))
 
     def plus(self, other: Gradient) -> Gradient:
-        top = max(self.exponent, other.exponent)
+        top = np.maximum(self.exponent, other.exponent)
         return Gradient(self.at(top) + other.at(top), top)
 
-    def at(self, exponent: float) -> Array:
+    def at(self, exponent: float | Array) -> Array:
         """The matrix in units of e^exponent."""
-        return self.matrix * math.exp(self.exponent - exponent)
+        return self.matrix * np.exp(self.exponent - exponent)
 
 
 @dataclass(frozen=True)
 class Beside:
     """Other vectors y beside the stream, on the way forward: a second stream, or x_0, which is added again.
 
-    gram: their Gram matrix. cross: x_i . y_j / width, (n, n).
+    gram: their Gram matrix. cross: x_i . y_j / width, (sets, n, n).
     """
 
     gram: Gram
@@ -84,42 +97,73 @@ class GradientBeside:
     gram: Gradient
     cross: Gradient
 
-    def sum(self, at_x: Array, cross: Array, exponent: float) -> Array:
+    def sum(self, at_x: Array, cross: Array, exponent: float | Array) -> Array:
         """The Gram matrix of the sums of both gradients, in units of e^exponent, as the other two are given."""
-        return at_x + cross + cross.T + self.gram.at(exponent)
+        return at_x + cross + cross.mT + self.gram.at(exponent)
 
 
-@dataclass(frozen=True)
+Later = partial[Iterator[Part]]
+"""Parts that wait for those of other sublayers, to be made in one call: it is given the arguments of several sublayers
+as one (see ``joined``), and the keywords that they share."""
+
+
+def _kind(later: Later) -> tuple[Any, ...]:
+    """The same for those that can be made in one call."""
+    return later.func, *later.keywords.items(), *(np.shape(getattr(x, "gap", x)) for x in later.args)
+
+
+def joined(several: Sequence[Any], known: dict[tuple[int, ...], Any]) -> Any:
+    """Things of one kind as one: matrices have an axis of sublayers in front, numbers are (sublayers, 1, 1, 1), and
+    what is neither they share. known: Gram matrices that were joined before, so that no root is taken twice."""
+    first = several[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(several).reshape(len(several), *first.shape)
+    if isinstance(first, float):
+        return np.reshape(several, (-1, 1, 1, 1))
+    if isinstance(first, dict):
+        names = [name for name in first if all(name in one for one in several)]
+        return {name: joined([one[name] for one in several], known) for name in names}
+    if isinstance(first, Gram | FeedForward):
+        if (whole := known.get(key := tuple(map(id, several)))) is None:
+            whole = known[key] = object.__new__(type(first))
+            vars(whole).update(joined([vars(one) for one in several], known))
+        return whole
+    return first
+
+
+@dataclass(frozen=True, eq=False)
 class Asked:
-    """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN."""
+    """What all sublayers of a walk share. num_points: of the averages of an attention, and of those of an FFN. sets:
+    (sets,), which sets of points."""
 
     network: Transformer
     has_roots: bool
     has_nuclear: bool
     has_factored: bool
     num_points: tuple[int, int]
-    replicate: int
+    sets: Array
 
     def matrix(
         self,
-        role: str,
         gradient: Array,
         inputs: Array,
-        gain: float,
-        root: float | None,
-        *,
-        size: float,
+        gain: float | Array,
+        root: Array | None,
         units: Array | None,
-    ) -> Part:
-        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. size: the root of the
-        number of its entries, over d. units: what is drawn of those inside of the branch, for ``factored``."""
+        *,
+        role: str,
+        size: float,
+    ) -> Iterator[Part]:
+        """The part of a matrix, with ``gradient`` at its output and ``inputs`` as its input. root: see ``_root``. size:
+        the root of the number of its entries, over d. units: what is drawn of those inside of the branch, for
+        ``factored``."""
         side, other = gradient / size**2, inputs
         if role.endswith(("out", "fc2")):
             side, other = other, side
-        return Part(
+        yield Part(
             role=role,
             square=_over(gradient, inputs),
-            root=root,
+            root=_root(root),
             nuclear=nuclear(gradient, inputs) if self.has_nuclear else None,
             factored=size**2 * factored(side, other, units) if self.has_factored else None,
             weight=gain,
@@ -129,31 +173,69 @@ class Asked:
     def bias(
         self,
         gradient: Array,
-        root: float | None = None,
+        root: Array | None = None,
         *,
         role: str = "bias",
         width: float = 1.0,
         size: float | None = None,
-    ) -> Part:
+    ) -> Iterator[Part]:
         """The part of a bias, which starts at 0. gradient: of one of its units, times d. width: its units over d.
         size: the root of their number, where that is another."""
-        total = max(float(gradient.sum()), 0.0)
-        of_entries = width * math.sqrt(total) if root is None and self.has_roots else root
-        return Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width) if size is None else size)
+        total = np.maximum(entry_sum(gradient), 0.0)
+        of_entries = width * np.sqrt(total) if root is None and self.has_roots else root
+        yield Part(role=role, square=width * total, root=of_entries, size=math.sqrt(width) if size is None else size)
 
-    def gain(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Part:
+    def gain(
+        self,
+        gradient: Array,
+        unit: Gram,
+        root: Array | None = None,
+        weight: float | Array = 1.0,
+        *,
+        role: str = "norm_gain",
+        width: float = 1.0,
+        size: float | None = None,
+    ) -> Iterator[Part]:
         """The part of a norm's gain. unit: the norm's output before the gain; gradient: the gradient there."""
         if root is None and self.has_roots:
-            root = float(mean_root(unit.root @ gradient @ unit.root))
+            root = mean_root(unit.root @ gradient @ unit.root)
         square = width * _over(gradient, unit.full)
-        return Part(role="norm_gain", square=square, root=root, weight=1.0, size=math.sqrt(width))
+        yield Part(
+            role=role, square=square, root=_root(root), weight=weight, size=math.sqrt(width) if size is None else size
+        )
 
-    def norm(self, gradient: Array, unit: Gram, root: float | None = None, *, width: float = 1.0) -> Iterator[Part]:
+    def norm(
+        self, gradient: Array, unit: Gram, root: Array | None = None, *, width: float = 1.0, share: float | None = None
+    ) -> Iterator[Part]:
         """The parts of a norm: its gain and, where there is one, its bias. The scale of dyt and derf is left out: one
-        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256)."""
-        yield self.gain(gradient, unit, root, width=width)
+        number, whose share falls as 1/width or faster (test_blocks.py: under 5 % at width 256). share: the root of the
+        share of d entries that a norm of heads has."""
+        parts = [*self.gain(gradient, unit, root, width=width)]
         if self.network.norm_kind != "rmsnorm":
-            yield self.bias(gradient, role="norm_bias", width=width)
+            parts += self.bias(gradient, role="norm_bias", width=width)
+        for part in parts:
+            root = part.root if share is None or part.root is None else share * part.root
+            yield part if share is None else replace(part, root=root, size=share)
+
+    def branch_weight(self, gradient: Array, branch: Gram, weight: float | Array) -> Iterator[Part]:
+        """The part of a trained branch weight, given the gradient at the sum."""
+        square = _over(gradient, branch.full)
+        # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
+        yield Part(role="branch_weight", square=square, root=np.sqrt(square), weight=weight, size=MEAN_ABS)
+
+    def embedding(self, gradient: Array, *, multiplier: float, std: float) -> Iterator[Part]:
+        """The part of the embedding: each token has a row of its own."""
+        gradient = multiplier**2 * gradient
+        own, every = diagonal(gradient).clip(min=0.0), np.eye(gradient.shape[-1])
+        yield Part(
+            role="embedding",
+            square=own.sum(-1),
+            root=np.sqrt(own).sum(-1),
+            nuclear=nuclear(gradient, every) if self.has_nuclear else None,
+            factored=factored_of_few(every, gradient) if self.has_factored else None,
+            weight=std,
+            size=math.sqrt(len(every)),
+        )
 
     # ---------------------------------------------------------------- what stands in a norm's place
 
@@ -173,7 +255,7 @@ class Asked:
         )
 
     def lengths(self, before: Gram) -> Array:
-        """(n,), what a norm divides its input by."""
+        """(sets, n), what a norm divides its input by."""
         return before.lengths(self.network.norm_eps)
 
     def behind(self, gradient: Array, before: Gram) -> Array:
@@ -181,15 +263,19 @@ class Asked:
         the slopes of the function."""
         function = self._function
         if function is None:
-            lengths = self.lengths(before)
-            return gradient / (lengths[:, None] * lengths)
+            return gradient / outer(self.lengths(before))
         square = self.network.norm_scale**2
         return square * gradient * function.slope_second(before.times(square))
 
 
-def _over(gradient: Array, inputs: Array) -> float:
+def _root(root: Array | None) -> Array | None:
+    """(sublayers, sets), given that, or forms (sublayers, sets, points, r, r): see ``softmax.Roots``."""
+    return root if root is None or root.ndim == 2 else mean_root(root).mean(-1)
+
+
+def _over(gradient: Array, inputs: Array) -> Array:
     """||sum_i g_i u_i^T||^2, which rounding may make negative where it is 0."""
-    return max(float((gradient * inputs).sum()), 0.0)
+    return np.maximum(entry_sum(gradient * inputs), 0.0)
 
 
 # ---------------------------------------------------------------- the two branches
@@ -203,12 +289,12 @@ class FeedForward:
 
     def __init__(self, asked: Asked, sublayer: Sublayer, u: Gram, has_inner: bool, which: int) -> None:
         network = asked.network
-        self.asked, self.u, self.has_inner, self.which = asked, u, has_inner, (which, asked.replicate)
-        self.ratio = network.ffn_ratio
+        self.asked, self.u, self.has_inner = asked, u, has_inner
+        self.which: Any = float(which)
         self.is_gated = network.activation in GATED
         roles = ("fc1", "fc2", "fc3") if self.is_gated else ("fc1", "fc2")
-        xavier = math.sqrt(2 / (1 + self.ratio))
-        self.gains = {role: sublayer.gains.get(role, 1.0) * xavier for role in roles}
+        xavier = math.sqrt(2 / (1 + network.ffn_ratio))
+        self.gains: dict[str, Any] = {role: sublayer.gains.get(role, 1.0) * xavier for role in roles}
         self.phi = dual(GATED.get(network.activation, network.activation))
         self.before = u.times(self.gains["fc1"] ** 2)
         self.centres = has_inner and network.norm_kind == "layernorm" and not self.is_gated  # else its mean is 0
@@ -219,45 +305,56 @@ class FeedForward:
         self.hidden = asked.normed(self.raw) if has_inner else self.raw
         self.out = self.hidden.times(self.ratio * self.gains["fc2"] ** 2)
 
-    def backward(self, gradient: Array, parts: list[Part]) -> Array:
+    @property
+    def ratio(self) -> float:
+        return self.asked.network.ffn_ratio
+
+    def backward(self, gradient: Array, parts: list[Later]) -> Array:
         asked, ratio, gains = self.asked, self.ratio, self.gains
         at_hidden = gains["fc2"] ** 2 * gradient
         at_phi = asked.behind(at_hidden, self.raw) if self.has_inner else at_hidden
         at = {"fc1": ratio * at_phi * self.phi.slope_second(self.before)}
         if self.is_gated:
             at = {"fc1": at["fc1"] * self.beside.full, "fc3": ratio * at_phi * self.activated.full}
-        roots, units = self._roots(gradient, at_phi) if asked.has_roots else ({}, {})
-        size = math.sqrt(ratio)
-        several = [(role, at[role], self.u.full, gains[role]) for role in at]
-        several.append(("fc2", ratio * gradient, self.hidden.full, gains["fc2"]))
-        parts += [
-            asked.matrix(*matrix, roots.get(matrix[0]), size=size, units=units.get(matrix[0])) for matrix in several
-        ]
-        parts += [asked.bias(at[role], roots.get(f"{role} bias"), size=size) for role in at]
-        parts.append(asked.bias(gradient))
-        if self.has_inner:
-            root = gains["fc2"] * roots["fc2"] if roots else None
-            parts += asked.norm(at_hidden, self.hidden, root, width=ratio)
+        parts.append(partial(FeedForward.parts, self, gradient, at_phi, *at.values(), has_inner=self.has_inner))
         return np.add.reduce([gains[role] ** 2 * at[role] for role in at])
 
-    def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, float], dict[str, Array]]:
+    def parts(self, gradient: Array, at_phi: Array, *at_inner: Array, has_inner: bool) -> Iterator[Part]:
+        """Of several FFNs, joined."""
+        asked, ratio, gains = self.asked, self.ratio, self.gains
+        at = dict(zip(("fc1", "fc3"), at_inner, strict=False))
+        roots, units = self._roots(gradient, at_phi) if asked.has_roots else ({}, {})
+        size = math.sqrt(ratio)
+        several = [(role, at[role], self.u.full) for role in at] + [("fc2", ratio * gradient, self.hidden.full)]
+        for role, at_role, inputs in several:
+            drawn = roots.get(role), units.get(role)
+            yield from asked.matrix(at_role, inputs, gains[role], *drawn, role=role, size=size)
+        for role, at_role in at.items():
+            yield from asked.bias(at_role, roots.get(f"{role} bias"), size=size)
+        yield from asked.bias(gradient)
+        if has_inner:
+            root = gains["fc2"][..., 0, 0] * roots["fc2"] if roots else None
+            yield from asked.norm(gains["fc2"] ** 2 * gradient, self.hidden, root, width=ratio)
+
+    def _roots(self, gradient: Array, at_phi: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """E sqrt of an entry's variance given the hidden unit, by matrix and bias: see ``Attention._roots``. And, by
         matrix, what the units have: of fc1 and fc3 the gradient, and before fc2 the input.
 
         A hidden unit is not Gaussian behind phi, so units are drawn: their inputs h, and what they get from above.
         """
-        n = len(gradient)
-        points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), self.which)
-        h = points[:, 0] @ (abs(self.gains["fc1"]) * self.u.root)
-        above = points[:, 1] @ factor(at_phi).T
+        n = gradient.shape[-1]
+        which = self.which[..., 0, 0], self.asked.sets
+        points = normals(self.asked.num_points[1], (3 if self.is_gated else 2, n), which)
+        h = points[..., 0, :] @ (abs(self.gains["fc1"]) * self.u.root)
+        above = points[..., 1, :] @ factor(at_phi)
         hidden, slopes, activated = self.phi.value(h), self.phi.slope(h), None
         if self.is_gated:
-            beside = points[:, 2] @ (abs(self.gains["fc3"]) * self.u.root)
+            beside = points[..., 2, :] @ (abs(self.gains["fc3"]) * self.u.root)
             activated, hidden, slopes = hidden, hidden * beside, slopes * beside
         if self.centres:
-            hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))
+            hidden = hidden - self.phi.mean(np.sqrt(self.before.diagonal))[..., None, :]
         if self.has_inner:
-            hidden = hidden / self.asked.lengths(self.raw)
+            hidden = hidden / self.asked.lengths(self.raw)[..., None, :]
         units = {"fc1": above * slopes, "fc2": hidden}
         biases = {"fc1": slopes}
         if activated is not None:
@@ -267,9 +364,9 @@ class FeedForward:
         return {name: self.ratio * root for name, root in roots.items()}, units
 
 
-def _mean_root_of(rows: Array, form: Array) -> float:
+def _mean_root_of(rows: Array, form: Array) -> Array:
     """The mean of sqrt(y^T M y) over rows y."""
-    return float(np.sqrt(((rows @ form) * rows).sum(-1).clip(min=0.0)).mean())
+    return np.sqrt(np.maximum(((rows @ form) * rows).sum(-1), 0.0)).mean(-1)
 
 
 class Attending:
@@ -292,7 +389,7 @@ class Attending:
         self.norms = places & {"q", "k", "v"}
         self.prefix = "" if memory is None else "cross_"
         self.sources = u if memory is None else memory
-        self.sides, self.which = sides, (which, asked.replicate)
+        self.sides, self.which = sides, (which, asked.sets)
         heads = asked.network.heads
         # Xavier's variances of matrices that are not square: H K units of queries, H K / g of keys and values.
         narrow = heads.width_ratio / heads.queries_per_key
@@ -333,12 +430,12 @@ class Attending:
         )
 
     def backward(
-        self, gradient: Array, parts: list[Part], at_values: Array | None
+        self, gradient: Array, parts: list[Later], at_values: Array | None
     ) -> tuple[Array, Array | None, Array | None]:
         """The gradients at the input, at the memory and at the values of the side's first attention. at_values: what
         later attentions send to these values, where this is the first."""
         asked, gains, heads = self.asked, self.gains, self.asked.network.heads
-        scale = np.ones(len(gradient))
+        scale = np.ones(gradient.shape[-1])
         if self.has_inner:  # real norms only: see ``Passage``
             scale = asked.lengths(self.raw)
         attention = self.kept or self._attention()
@@ -356,30 +453,30 @@ class Attending:
             ("out", heads.width_ratio * gradient, self.mixed.full, gains.out, roots and roots.out),
         ]
         parts += [
-            asked.matrix(self.prefix + role, *rest, size=self.sizes[role], units=at.units.get(role))
+            partial(asked.matrix, *rest, at.units.get(role), role=self.prefix + role, size=self.sizes[role])
             for role, *rest in several
         ]
         biases = [("q", at.q, roots and roots.q_bias), ("v", at.v, roots and roots.v_bias)]
         if not is_centred:
             biases.append(("k", at.k, roots and roots.k_bias))
-        parts += [asked.bias(at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
-        parts.append(asked.bias(gradient))
+        parts += [partial(asked.bias, at_bias, root, size=self.sizes[role]) for role, at_bias, root in biases]
+        parts.append(partial(asked.bias, gradient))
         at_mixed = gains.out**2 * gradient
         if self.has_inner:
-            parts += asked.norm(at_mixed, self.mixed, roots and roots.inner_gain, width=heads.width_ratio)
+            root = roots and gains.out**2 * roots.out
+            parts.append(partial(asked.norm, at_mixed, self.mixed, root, width=heads.width_ratio))
         if asked.network.placement == "normformer":
             # One number for each head: H = d / head_size of them, whose 1-norm grows as sqrt(H), not sqrt(d).
             size = asked.network.head_size
             share = 0.0 if size is None else 1 / math.sqrt(size)
-            part = asked.gain(at_mixed, self.mixed, roots and share * roots.head_scale)
-            parts.append(replace(part, size=share))
+            parts.append(partial(asked.gain, at_mixed, self.mixed, roots and share * roots.head_scale, size=share))
         parts += self._norms_of_heads(at, attention)
         to_sources = gains.k**2 * at.k + gains.v**2 * at.v
         to_u = gains.q**2 * at.q
         to_values = None if self.first_values is None else at.first_v
         return (to_u + to_sources, None, to_values) if self.memory is None else (to_u, to_sources, None)
 
-    def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Part]:
+    def _norms_of_heads(self, at: Backward, attention: Attention) -> Iterator[Later]:
         """The parts of the gains and biases of the norms of q, k and v.
 
         A head's are as long as the head, K, and all heads share them: their 1-norm goes as sqrt(K d), not as d.
@@ -392,8 +489,7 @@ class Attending:
                 continue
             is_normed = role in attention.normed_first
             unit = grams[role] if is_normed else self.asked.normed(grams[role])
-            for part in self.asked.norm(gradient, unit):
-                yield replace(part, root=None if part.root is None else share * part.root, size=share)
+            yield partial(self.asked.norm, gradient, unit, share=share)
 
 
 # ---------------------------------------------------------------- one sublayer
@@ -444,15 +540,19 @@ class Branch:
         self.branch = asked.normed(self.raw) if "branch" in self.places else self.raw
 
     def back(
-        self, at_sum: Array, parts: list[Part], at_values: Array | None = None
+        self, at_sum: Array, parts: list[Later], at_values: Array | None = None
     ) -> tuple[Array, Array | None, Array | None]:
         """Carry the gradient at the sum back through the branch: to x, to the memory and to the values of the side's
         first attention."""
         asked, sublayer = self.asked, self.sublayer
-        parts += self._branch_weight(at_sum)
+        weight = float(abs(sublayer.branch_weight))
+        if sublayer.has_layer_scale:
+            parts.append(partial(asked.gain, at_sum, self.branch, None, weight, role="layer_scale"))
+        elif sublayer.trains_branch_weight:
+            parts.append(partial(asked.branch_weight, at_sum, self.branch, weight))
         at_branch = sublayer.branch_weight**2 * at_sum
         if "branch" in self.places:
-            parts += asked.norm(at_branch, self.branch)
+            parts.append(partial(asked.norm, at_branch, self.branch))
             at_branch = asked.behind(at_branch, self.raw)
         to_u, to_memory, to_values = np.zeros_like(at_branch), None, None
         if self.attention is not None:
@@ -463,27 +563,16 @@ class Branch:
             to_u = to_u + self.ffn.backward(at_branch, parts)
         to_x = sublayer.input_scale**2 * to_u
         if "pre" in self.places:
-            parts += asked.norm(to_x, self.before)
+            parts.append(partial(asked.norm, to_x, self.before))
             to_x = asked.behind(to_x, self.x)
         return to_x, to_memory, to_values
-
-    def _branch_weight(self, gradient: Array) -> Iterator[Part]:
-        """The part of a trained branch weight b, given the gradient at the sum."""
-        weight = abs(self.sublayer.branch_weight)
-        if self.sublayer.has_layer_scale:
-            part = self.asked.gain(gradient, self.branch)
-            yield replace(part, role="layer_scale", weight=weight)
-        elif self.sublayer.trains_branch_weight:
-            square = _over(gradient, self.branch.full)
-            # One number: its norm is |g|, whose mean is sqrt(2 / pi) of the root mean square.
-            yield Part(role="branch_weight", square=square, root=math.sqrt(square), weight=weight, size=MEAN_ABS)
 
 
 class Passage(Branch):
     """One residual sublayer: ``next`` is the Gram matrix behind it.
 
-    pushed: (n,), where branches push in one direction, how far they have pushed each token of x along it, and behind
-    the sublayer; None where each branch has a direction of its own.
+    pushed: (sets, n), where branches push in one direction, how far they have pushed each token of x along it, and
+    behind the sublayer; None where each branch has a direction of its own.
     """
 
     def __init__(
@@ -503,7 +592,7 @@ class Passage(Branch):
         self.sum = x.times(sublayer.residual_weight**2).plus(self.branch.times(sublayer.branch_weight**2))
         if beside is not None and sublayer.input_weight:
             cross = sublayer.residual_weight * sublayer.input_weight * beside.cross
-            self.sum = of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.T)
+            self.sum = of_matrix(self.sum.plus(beside.gram.times(sublayer.input_weight**2)).full + cross + cross.mT)
         self.pushed = pushed
         if pushed is not None:
             self.sum = self._pushed_on(pushed)
@@ -514,8 +603,9 @@ class Passage(Branch):
         product of both pushes, and of the cosines of two tokens' branches."""
         a, b = self.sublayer.residual_weight, abs(self.sublayer.branch_weight)
         push = np.sqrt(self.branch.diagonal.clip(min=0.0))
-        cosines = self.branch.full / np.where(push == 0, 1.0, push)[:, None] / np.where(push == 0, 1.0, push)
-        cross = a * b * (pushed[:, None] * push + push[:, None] * pushed) * cosines
+        cosines = self.branch.full / outer(np.where(push == 0, 1.0, push))
+        cross = pushed[..., None] * push[..., None, :]
+        cross = a * b * (cross + cross.mT) * cosines
         whole = of_matrix(self.sum.full + cross)
         behind = self.asked.lengths(whole) if "post" in self.places else 1.0
         self.pushed = (a * pushed + b * push) / behind
@@ -523,19 +613,19 @@ class Passage(Branch):
 
     @property
     def added(self) -> tuple[float, float]:
-        """The cosine of the streams before and behind this sublayer, and the branch's share of the sum; means over
-        tokens. A norm behind the sum keeps its direction, as does dyt where its input is small."""
-        x, total = self.x.diagonal, self.sum.diagonal
+        """Of the last set of points, the cosine of the streams before and behind this sublayer, and the branch's share
+        of the sum; means over tokens. A norm behind the sum keeps its direction, and dyt does of a small input."""
+        x, total, branch = (gram.diagonal[-1] for gram in (self.x, self.sum, self.branch))
         along = self.sublayer.residual_weight * x
         if self.beside is not None and self.sublayer.input_weight:
-            along = along + self.sublayer.input_weight * self.beside.cross.diagonal()
-        share = self.sublayer.branch_weight**2 * self.branch.diagonal / total
-        return float((along / np.sqrt(x * total)).mean()), float(share.mean())
+            along = along + self.sublayer.input_weight * diagonal(self.beside.cross)[-1]
+        share = self.sublayer.branch_weight**2 * branch / total
+        return float((along / np.sqrt(x * total)).sum() / len(x)), float(share.sum() / len(x))
 
     @property
-    def _lengths(self) -> Array:
-        """(n, 1), what a norm behind the sum divides each token by."""
-        return self.asked.lengths(self.sum)[:, None] if "post" in self.places else np.ones((len(self.x.gap), 1))
+    def _lengths(self) -> Array | float:
+        """(sets, n, 1), what a norm behind the sum divides each token by."""
+        return self.asked.lengths(self.sum)[..., None] if "post" in self.places else 1.0
 
     def carry(self, beside: Beside) -> Beside:
         """The second stream, or x_0, behind this sublayer."""
@@ -550,12 +640,13 @@ class Passage(Branch):
 
     def backward(
         self, gradient: Gradient, beside: GradientBeside | None, at_values: Gradient | None
-    ) -> tuple[Gradient, Gradient | None, Gradient | None, list[Part], GradientBeside | None]:
+    ) -> tuple[Gradient, Gradient | None, Gradient | None, list[Later], GradientBeside | None]:
         """Carry the gradient at ``next`` back to x, to the memory, to the values of the side's first attention and to
         each parameter's part, and that beside it. Parts are in units of the exponent that came in."""
-        asked, sublayer, parts, at = self.asked, self.sublayer, [], gradient.matrix
+        asked, sublayer, at = self.asked, self.sublayer, gradient.matrix
+        parts: list[Later] = []
         if "post" in self.places:
-            parts += asked.norm(at, self.next)
+            parts.append(partial(asked.norm, at, self.next))
             at = asked.behind(at, self.sum)
         at_both = at
         if beside is not None:
@@ -563,14 +654,12 @@ class Passage(Branch):
             if asked.network.has_second_stream:
                 at_both = beside.sum(at, cross, gradient.exponent)
             elif weight := sublayer.input_weight:
-                more = Gradient(weight * (cross + cross.T) + weight**2 * at, gradient.exponent)
+                more = Gradient(weight * (cross + cross.mT) + weight**2 * at, gradient.exponent)
                 beside, cross = replace(beside, gram=beside.gram.plus(more)), cross + weight * at
             beside = replace(beside, cross=Gradient(sublayer.residual_weight * cross, gradient.exponent))
         here = None if at_values is None else at_values.at(gradient.exponent)
         by_branch, to_memory, to_values = self.back(at_both, parts, here)
         to_x = Gradient(sublayer.residual_weight**2 * at + by_branch, gradient.exponent).settled()
-        if rates := sublayer.lr_multipliers:
-            parts = [replace(part, lr_multiplier=rates.get(part.role, 1.0)) for part in parts]
         to_source, to_first = (
             None if to is None else Gradient(to, gradient.exponent).settled() for to in (to_memory, to_values)
         )
@@ -582,50 +671,49 @@ class Passage(Branch):
 
 @dataclass(frozen=True)
 class Counted:
-    """A part in units of e^exponent, and how often it counts.
+    """Parts of one role in units of e^exponent, and how often they count.
 
-    side: the index of the side that the parameter is on; the head is on the last. place: the index of the sublayer that
-    it is in; None outside of them. linear: in what is linear in the
-    gradient's Gram matrix. root: in what goes as the root of that matrix.
+    part: each number is (parts, sets), or less where they share it. exponent: (parts, sets). side: the index
+    of the side that the parameters are on; the head is on the last. places: the indices of the sublayers that they are
+    in; None outside of them. linear: in what is linear in the gradient's Gram matrix. root: in what goes as the root of
+    that matrix.
     """
 
     part: Part
-    exponent: float
+    exponent: Array
     side: int
+    places: Sequence[int | None]
     linear: float = 1.0
     root: float = 1.0
-    place: int | None = None
 
 
 class Walk:
-    """Forward and backward once, with one set of quasi-random points.
+    """Forward and backward once, for several sets of quasi-random points.
 
     parts: every parameter's (see ``Counted``). streams: by side, x_0, x_1, ... besides: by side, the second stream at
     its end, where there is one. gradients: by side, the mean one at each of the streams. added: by side, of each
-    sublayer the cosine of the streams before and behind it and the branch's share of the sum.
+    sublayer the cosine of the streams before and behind it and the branch's share of the sum, of the last set.
     """
 
     def __init__(
-        self, network: Transformer, inputs: Inputs, steps: frozenset[Step], replicate: int, effort: float
+        self, network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float
     ) -> None:
         self.network, self.inputs, self.steps = network, inputs, steps
         self.needs = frozenset[Functional]().union(*(step.functionals for step in steps))
-        num_sublayers = network.num_sublayers
         has_roots = bool(self.needs - {Functional.FROBENIUS_SQUARED, Functional.FROBENIUS_PRODUCT})
-        # Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do
-        # to norms and products is a bias, so few tokens, which cost little, get more.
-        num_all = network.visits * inputs.num_all  # of one layer
-        crowd = max(1.0, num_all / 32) ** 2
-        least = min(4 * max(1.0, 16 / num_all) ** 2, 512)
-        num_points = (
-            _power(effort * min(max(2048 / num_sublayers / crowd, least), 512), 4),
-            _power(effort * min(16384 / num_sublayers, 1024), 128),
-        )
+        num_points = _num_points(network, inputs, effort)
         has_factored = any(step.is_factored for step in steps)
-        self.asked = Asked(network, has_roots, Functional.NUCLEAR in self.needs, has_factored, num_points, replicate)
+        has_nuclear = Functional.NUCLEAR in self.needs
+        self.asked = Asked(network, has_roots, has_nuclear, has_factored, num_points, np.array(sets))
         self.has_final = network.ends_in_norm
         self.parts: list[Counted] = []
         self._counts = 1.0, 1.0
+        self._waiting: dict[tuple[Any, ...], list[tuple[Later, float | Array, int | None]]] = {}
+        n = network.visits * inputs.num_all
+        of_one = (
+            len(sets) * n * max((20 + 4 * num_points[0]) * n, 20 * n + 3 * num_points[1])
+        )  # of its matrices and samples
+        self._most_waiting = max(1, _MOST_WAITING // of_one)
         self.streams: list[list[Gram]] = []
         self.besides: list[Beside] = []
         self.gradients: list[list[Gradient]] = []
@@ -644,8 +732,8 @@ class Walk:
             if self.besides:
                 last = _sum_of_streams(self.asked, x, self.besides[-1])
         assert last is not None
-        reading = Reading(self.inputs, last, self.asked.replicate, has_factored=self.asked.has_factored)
-        self.parts.append(Counted(reading.head, 0.0, len(passages) - 1))
+        reading = Reading(self.inputs, last, self.asked.sets, has_factored=self.asked.has_factored)
+        self.parts.append(Counted(reading.head, np.zeros((1, len(self.asked.sets))), len(passages) - 1, [None]))
         is_one = self.inputs.loss == "logit"
         has_others = self.needs != {Functional.FROBENIUS_SQUARED}
         drawn = reading.carried if has_others and not is_one else []
@@ -671,32 +759,34 @@ class Walk:
             if gradient is None:
                 raise ValueError("the decoder reads nothing of the encoder, which has no gradient")
             gradient = self._backward(side, passages[side], gradient, advance)
+        self._make()
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _forward(
         self, side: int, sublayers: Sequence[Sublayer], memory: Gram | None, advance: Callable[[float], None]
     ) -> list[Passage]:
         is_causal = self.network.is_causal or side == 1
         passages: list[Passage] = []
-        stream, first_values = [self.inputs.gram_of(side)], None
+        stream, first_values = [self._start(side)], None
         has_others = self.network.has_second_stream or any(sublayer.input_weight for sublayer in sublayers)
         beside = Beside(stream[0], stream[0].full) if has_others else None
         mixes_values = any(sublayer.mixes_values for sublayer in sublayers)
-        pushed = np.zeros(self.inputs.num_all) if self.network.is_aligned else None
+        pushed = np.zeros((len(self.asked.sets), self.inputs.num_all)) if self.network.is_aligned else None
+        groups, positions = self.inputs.groups, self.inputs.positions
+        by_mask = {is_masked: self.inputs.allowed(is_causal=is_masked) for is_masked in (False, is_causal)}
         for place, sublayer in enumerate(sublayers):
-            allowed = self.inputs.allowed(is_causal=is_causal and sublayer.kind is not SublayerKind.CROSS)
-            sides = Sides(allowed, self.inputs.groups, self.inputs.positions)
+            allowed = by_mask[is_causal and sublayer.kind is not SublayerKind.CROSS]
+            sides = Sides(allowed, groups, positions)
             which = place + side * len(self.network.encoder)
-            with np.errstate(over="ignore", invalid="ignore"):
-                arguments = (self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which)
-                passages.append(Passage(*arguments, pushed))
-                stream.append(passages[-1].next)
-                pushed = passages[-1].pushed
-                attention = passages[-1].attention
-                if mixes_values and first_values is None and attention is not None and attention.memory is None:
-                    first_values = attention.u.times(attention.gains.v**2)
-                beside = None if beside is None else passages[-1].carry(beside)
-                is_finite = np.isfinite(stream[-1].full).all()
-            if not is_finite:
+            arguments = (self.asked, sublayer, stream[-1], memory, beside, first_values, sides, which)
+            passages.append(Passage(*arguments, pushed))
+            stream.append(passages[-1].next)
+            pushed = passages[-1].pushed
+            attention = passages[-1].attention
+            if mixes_values and first_values is None and attention is not None and attention.memory is None:
+                first_values = attention.u.times(attention.gains.v**2)
+            beside = None if beside is None else passages[-1].carry(beside)
+            if not np.isfinite(stream[-1].full).all():
                 raise ArithmeticError(
                     f"the stream behind sublayer {place + 1} of {len(sublayers)} is 0 or beyond floats, so nothing "
                     "can be predicted of it"
@@ -707,6 +797,15 @@ class Walk:
         self.besides += [beside] if beside is not None and self.network.has_second_stream else []
         return passages
 
+    def _start(self, side: int) -> Gram:
+        """The Gram matrix of x_0."""
+        start, sets = self.inputs.gram_of(side), (len(self.asked.sets), 1, 1)
+        return Gram(np.full(sets, start.level), np.tile(start.gap, sets))
+
+    def _embedding(self, gradient: Array, side: int) -> Later:
+        std = self.inputs.embedding_std_of(side)
+        return partial(self.asked.embedding, gradient, multiplier=self.inputs.embedding_multiplier, std=std)
+
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
     ) -> Gradient | None:
@@ -714,11 +813,13 @@ class Walk:
         x, beside = self.streams[side][-1], None
         if self.besides:
             y = self.besides[side].gram
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(y)), gradient.exponent, side)
+            self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(y))], gradient.exponent, side)
             at_y = Gradient(self.asked.behind(gradient.matrix, y), gradient.exponent)
-            beside = GradientBeside(at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)))
+            beside = GradientBeside(
+                at_y, replace(gradient, matrix=gradient.matrix / self.asked.lengths(y)[..., None, :])
+            )
         if self.has_final:
-            self._add(self.asked.norm(gradient.matrix, self.asked.normed(x)), gradient.exponent, side)
+            self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
         if any(passage.sublayer.input_weight for passage in passages):
             nothing = Gradient(np.zeros_like(gradient.matrix), gradient.exponent)
@@ -740,67 +841,101 @@ class Walk:
         if beside is not None:
             at_input = beside.sum(at_input, beside.cross.at(gradient.exponent), gradient.exponent)
             below[-1] = replace(gradient, matrix=at_input)  # x_0 is read again later on, or begins both streams
-        self._add([embedding(at_input, self.asked, self.inputs, side)], gradient.exponent, side)
+        self._add([self._embedding(at_input, side)], gradient.exponent, side)
         self.gradients.append(below[::-1])
         return None if to_memory is None else to_memory.settled()
 
-    def _add(self, parts: Iterable[Part], exponent: float, side: int, place: int | None = None) -> None:
-        self.parts += [Counted(part, exponent, side, *self._counts, place) for part in parts]
+    def _add(self, parts: Iterable[Later], exponent: float | Array, side: int, place: int | None = None) -> None:
+        """parts: of a sublayer, in units of e^exponent. They wait until as many are there as have room."""
+        for part in parts:
+            self._waiting.setdefault((side, *_kind(part)), []).append((part, exponent, place))
+        if max(map(len, self._waiting.values())) >= self._most_waiting:
+            self._make()
+
+    def _make(self) -> None:
+        """Make the parts that wait, those of a kind in one call."""
+        known: dict[tuple[int, ...], Any] = {}
+        for (side, *_), several in self._waiting.items():
+            waiting, exponents, places = zip(*several, strict=True)
+            arguments = [joined(own, known) for own in zip(*(later.args for later in waiting), strict=True)]
+            exponent = np.reshape(exponents, (len(several), -1))
+            sublayers = [None if place is None else self.network.sides[side][place] for place in places]
+            for part in waiting[0].func(*arguments, **waiting[0].keywords):
+                rates = [1.0 if one is None else one.lr_multipliers.get(part.role, 1.0) for one in sublayers]
+                numbers = {"weight": np.reshape(part.weight, (-1, 1)), "lr_multiplier": np.reshape(rates, (-1, 1))}
+                self.parts.append(Counted(replace(part, **numbers), exponent, side, places, *self._counts))
+        self._waiting.clear()
 
     def totals(self) -> Totals:
         """The update by step and role, by side and by sublayer."""
-        totals: Totals = {}
-        for step in self.steps:
-            # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
-            is_linear = step.is_noise or step.matrices is Functional.FROBENIUS_SQUARED
-            degree = 1.0 if is_linear else 0.5
-            degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
-            own = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
-            counted = [(entry, weight) for entry in own if (weight := entry.linear if is_linear else entry.root)]
-            top = degree * max(entry.exponent for entry, _ in counted)
-            values: dict[str, float] = {}
-            sides: list[dict[str, float]] = [{} for _ in self.network.sides]
-            layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
-            for entry, weight in counted:
-                value = entry.part.noise(step) if step.is_noise else entry.part.value(step)
-                value *= weight * math.exp(degree * entry.exponent - top)
-                of_layer = [] if entry.place is None else [layers[entry.side][entry.place]]
-                for sums in (values, sides[entry.side], *of_layer):
-                    sums[entry.part.role] = sums.get(entry.part.role, 0.0) + value
-            if step.is_noise:
-                every = (values, *sides, *(layer for side in layers for layer in side))
-                for sums in every:
-                    sums.update({role: math.sqrt(value) for role, value in sums.items()})
-                top /= 2
-            totals[step] = Sums(values, sides, layers, top)
-        return totals
+        return {step: self._sums(step) for step in self.steps}
+
+    def _sums(self, step: Step) -> Sums:
+        # As of all else: no mixed step has it. What is noise adds up in squares, which are linear.
+        is_linear = step.is_noise or step.matrices is Functional.FROBENIUS_SQUARED
+        degree = 1.0 if is_linear else 0.5
+        degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
+        own = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
+        counted = [(entry, weight) for entry in own if (weight := entry.linear if is_linear else entry.root)]
+        top = degree * np.max([entry.exponent.max(0) for entry, _ in counted], 0)
+        values: dict[str, Array] = {}
+        sides: list[dict[str, Array]] = [{} for _ in self.network.sides]
+        layers: list[list[dict[str, float]]] = [[{} for _ in side] for side in self.network.sides]
+        for entry, weight in counted:
+            role, value = entry.part.role, entry.part.noise(step) if step.is_noise else entry.part.value(step)
+            value = value * (weight * np.exp(degree * entry.exponent - top))
+            for sums in (values, sides[entry.side]):
+                sums[role] = sums.get(role, 0.0) + value.sum(0)
+            for place, of_last in zip(entry.places, value[:, -1].tolist(), strict=True):
+                if place is not None:
+                    of_layer = layers[entry.side][place]
+                    of_layer[role] = of_layer.get(role, 0.0) + of_last
+        if step.is_noise:
+            for sums in (values, *sides):
+                sums.update({role: np.sqrt(value) for role, value in sums.items()})
+            for of_layer in (layer for side in layers for layer in side):
+                of_layer.update({role: math.sqrt(value) for role, value in of_layer.items()})
+            top = top / 2
+        return Sums(values, sides, layers, top)
 
 
 def _sum_of_streams(asked: Asked, x: Gram, beside: Beside) -> Gram:
     """The Gram matrix of x + norm(y)."""
-    cross = beside.cross / asked.lengths(beside.gram)
-    return of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.T)
+    cross = beside.cross / asked.lengths(beside.gram)[..., None, :]
+    return of_matrix(x.plus(asked.normed(beside.gram)).full + cross + cross.mT)
 
 
 def of_matrix(whole: Array) -> Gram:
     """Small differences between tokens are lost where they are beyond rounding."""
-    level = float(whole.diagonal().max())
+    level = diagonal(whole).max(-1)[..., None, None]
     return Gram(level, level - whole)
 
 
-def embedding(gradient: Array, asked: Asked, inputs: Inputs, side: int) -> Part:
-    """The part of the embedding: each token has a row of its own."""
-    gradient = inputs.embedding_multiplier**2 * gradient
-    own, every = gradient.diagonal().clip(min=0.0), np.eye(len(gradient))
-    return Part(
-        role="embedding",
-        square=float(own.sum()),
-        root=float(np.sqrt(own).sum()),
-        nuclear=nuclear(gradient, every) if asked.has_nuclear else None,
-        factored=factored_of_few(every, gradient) if asked.has_factored else None,
-        weight=inputs.embedding_std_of(side),
-        size=math.sqrt(len(own)),
+def _num_points(network: Transformer, inputs: Inputs, effort: float) -> tuple[int, int]:
+    """Of the averages of an attention, and of those of an FFN.
+
+    Errors of many sublayers, and of many tokens, average out, so each needs fewer points; but what few points do to
+    norms and products is a bias, so few tokens, which cost little, get more.
+    """
+    num_all = network.visits * inputs.num_all  # of one layer
+    crowd = max(1.0, num_all / 32) ** 2
+    least = min(4 * max(1.0, 16 / num_all) ** 2, 512)
+    return (
+        _power(effort * min(max(2048 / network.num_sublayers / crowd, least), 512), 4),
+        _power(effort * min(16384 / network.num_sublayers, 1024), 128),
     )
+
+
+def sets_at_once(network: Transformer, inputs: Inputs, effort: float) -> int:
+    """How many sets of points one walk takes: several where their arrays are small, which spares calls; one where they
+    are large, which spares memory."""
+    n = network.visits * inputs.num_all
+    of_heads = 2 * n * (network.head_size or DRAWN_SIZE) if network.head_size or network.heads.rotary_base else 0
+    of_average = _num_points(network, inputs, effort)[0] * max(n * n, of_heads)
+    held = 20 * n * n * network.num_sublayers  # about as many matrices as a passage has
+    if inputs.loss == "ce":
+        held += 8 * NUM_DRAWS * inputs.num_all * max(inputs.num_all, inputs.num_classes)
+    return max(1, min(_MOST_AT_ONCE // of_average, _MOST_HELD // held))
 
 
 def _power(number: float, least: int) -> int:
