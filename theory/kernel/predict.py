@@ -163,7 +163,7 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
 def _answer(step: Step, runs: Sequence[Sums], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
     exponents = np.concatenate([run.exponent for run in runs])
-    exponent = exponents.max()
+    exponent = float(exponents.max())
     scales = np.exp(exponents - exponent)
     with np.errstate(over="ignore"):
         size, size_of_last = np.exp([exponent, exponents[-1]]).tolist()
