@@ -130,7 +130,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_for_which_there_is_no_room_is_told_and_leaves_the_one_before(
-    tmp_path: Path, alone: Processes
+    tmp_path: Path, alone: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, place = replace(SHORT, optimizer="sgd"), tmp_path / "run"
     says = rf"^cannot write the checkpoint {place}: File too large; make room, and the same command goes on "
@@ -142,7 +142,13 @@ def test_a_checkpoint_for_which_there_is_no_room_is_told_and_leaves_the_one_befo
     with files_of_at_most(1000), pytest.raises(EndsSweepError, match=f"{says}from the one before it, which is kept$"):
         train(config, processes=alone, checkpoint=place, checkpoint_every=1)
     assert [path.name for path in place.iterdir()] == ["000000000001"]
-    (place / ".000000000002").mkdir()  # as a process leaves it that was killed in the middle
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):  # in the middle of a checkpoint
+        patch.setattr(sharded, "save_checkpoint", killed)
+        train(config, processes=alone, checkpoint=place, checkpoint_every=1)
     result = train(config, processes=alone, checkpoint=place, checkpoint_every=1)
     check_result(result.plain(), train(config).plain())
     assert [path.name for path in place.iterdir()] == [f"{config.num_steps:012d}"]
