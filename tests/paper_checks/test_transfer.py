@@ -9,6 +9,7 @@ import pytest
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import experiment, transfer
+from depthlaw.paper_checks.experiments.after_start import ADAMW
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.routes.training.transfer import ADVISED, Transfer, is_cost, pays
@@ -21,7 +22,7 @@ BEST, MOVED = 2.0**-7, 2.0**-9
 
 def made(loss: Callable[[Trial, str], float | None], num_seeds: int = SEEDS) -> Book:
     """Every run of a model; None: it diverged. A loss is 0.01 higher with each seed, at every rate alike."""
-    arms = [arm for arm in experiment("transfer").arms if arm.trial.scheme == MODEL]
+    arms = [arm for arm in experiment("transfer").arms if (arm.trial.scheme, arm.trial.optimizer) == (MODEL, ADAMW)]
     book = made_runs.fill(arms, range(num_seeds))
     for trial in book.trials:
         value = loss(trial, "nothing" if trial.change is None else trial.change.name)
@@ -63,7 +64,9 @@ def test_what_was_shown_of_a_way_and_which_beat_it() -> None:
         return parabola(trial, BEST, 2.0 + own.get(remedy, 0.0))
 
     one = Transfer.of(MODEL, made(loss))
-    told = {remedy: (one.verdict(remedy, 32), one.beaten_by(remedy, 32)) for remedy in transfer.MODELS[MODEL][1:]}
+    told = {
+        remedy: (one.verdict(remedy, 32), one.beaten_by(remedy, 32)) for remedy in transfer.MODELS[ADAMW][MODEL][1:]
+    }
     assert told == {
         ADVISED: (-1, ["depth-mup", "completep"]),
         "learning-rate": (0, []),
@@ -94,11 +97,12 @@ def test_a_run_that_diverged_counts_as_a_guess() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["pre-ln", *(pytest.param(one, marks=pytest.mark.slow) for one in transfer.MODELS if one != "pre-ln")]
+    ("optimizer", "model"),
+    [case if case[1] == MODEL else pytest.param(*case, marks=pytest.mark.slow) for case in transfer.CASES],
 )
-def test_the_kept_remedies_are_those_of_advise(model: str) -> None:
+def test_the_kept_remedies_are_those_of_advise(optimizer: str, model: str) -> None:
     """To what the points of a prediction leave open."""
     layers = transfer.DEEPER[0]
-    for change in transfer.derived(SMALL.d_model, model, layers):
-        kept = dict(transfer.kept()[SMALL.d_model, model, layers, change.name].numbers)
+    for change in transfer.derived(SMALL.d_model, model, layers, optimizer):
+        kept = dict(transfer.kept()[SMALL.d_model, optimizer, model, layers, change.name].numbers)
         assert kept == pytest.approx(dict(change.numbers), rel=0.02)

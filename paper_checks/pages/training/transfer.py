@@ -26,11 +26,11 @@ def transfer(record: Record, opening: str, images: str) -> str:
         "transfer",
         opening=opening,
         images=images,
-        num_seeds=min((len(one.seeds) for one in several.values()), default=0),
+        num_seeds=min((len(one.seeds) for one in several), default=0),
         tuned=TUNED,
         advised=route.ADVISED,
         least=route.LEAST_SEEDS,
-        models=[_model(one, layers) for one in several.values() for layers in one.losses if layers > TUNED],
+        models=[_model(one, layers) for one in several for layers in one.losses if layers > TUNED],
     )
 
 
@@ -47,7 +47,7 @@ def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
 
 
 def _rows(one: route.Transfer, num_layers: int) -> Iterator[list[str]]:
-    for remedy in of_depth(one.model, num_layers):
+    for remedy in of_depth(one.model, num_layers, one.optimizer):
         costs = one.transfer_cost(remedy, num_layers), one.remedy_cost(remedy, num_layers)
         gain = interval(one.gain(remedy, num_layers), 3) if remedy != route.NOTHING else "-"
         yield [remedy, f"{fmean(one.at_tuned(remedy, num_layers)):.3f}", gain, *(interval(cost, 3) for cost in costs)]
@@ -57,15 +57,17 @@ def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
     model and remedy."""
     rows = []
-    for one in route.transfers(record.book, record.scale).values():
+    for one in route.transfers(record.book, record.scale):
         layers = max(one.losses)
         tuned, trial = (
-            record.experiment.arm(arm_name(one.model, depth, route.NOTHING, RATES[one.model][0])).trial
+            record.experiment.arm(
+                arm_name(one.model, depth, route.NOTHING, RATES[one.optimizer][one.model][0], one.optimizer)
+            ).trial
             for depth in (TUNED, layers)
         )
         kind = kind_of(tuned.lower().model, trial.lower().model)
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
-        for remedy in of_depth(one.model, layers)[1:]:
+        for remedy in of_depth(one.model, layers, one.optimizer)[1:]:
             gain = one.gain(remedy, layers)
             ends = {"mean": gain.mean, "low": gain.low, "high": gain.high}
             found: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
@@ -77,7 +79,7 @@ def gains(record: Record) -> list[dict[str, Any]]:
 
 def in_short(record: Record) -> str:
     """The result as a table, and what it is of, for the README too. Empty where no model has enough seeds."""
-    several = [*route.transfers(record.book, record.scale).values()]
+    several = route.transfers(record.book, record.scale)
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
@@ -99,15 +101,15 @@ def _models_by_remedy(several: Sequence[route.Transfer], verdict: int) -> list[t
     """Of each remedy that has some, the models in which it was shown to gain, or to cost."""
     by_remedy: dict[str, list[str]] = {}
     for one in several:
-        for remedy in of_depth(one.model, layers := max(one.losses))[1:]:
-            if one.verdict(remedy, layers) == verdict:
+        for remedy in of_depth(one.model, max(one.losses), one.optimizer)[1:]:
+            if one.verdict(remedy, max(one.losses)) == verdict:
                 by_remedy.setdefault(remedy, []).append(_name(one))
     return [*by_remedy.items()]
 
 
 def _readme_row(one: route.Transfer, layers: int) -> list[str]:
     few, many = (f"{fmean(one.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
-    own = of_depth(one.model, layers)[-1]
+    own = of_depth(one.model, layers, one.optimizer)[-1]
     cells = [interval(one.gain(remedy, layers), 2) for remedy in (*_ADVISED, own)]
     return [_name(one), few, many, *cells[:-1], f"{own}: {cells[-1]}"]
 

@@ -12,11 +12,12 @@ from functools import cached_property
 from statistics import fmean
 
 from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.after_start import ADAMW
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
 from depthlaw.paper_checks.experiments.transfer import (
-    MODELS,
+    CASES,
     NONE,
     NOTHING,
     RATES,
@@ -39,17 +40,23 @@ Losses = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of a model: held-out losses by depth, remedy and rate, of each seed that is whole."""
+    """Of a model under an optimizer: held-out losses by depth, remedy and rate, of each seed that is whole."""
 
     model: str
+    optimizer: str
     seeds: tuple[int, ...]
     losses: Mapping[int, Mapping[str, Losses]]
 
     @classmethod
-    def of(cls, model: str, book: Book, scale: str = SMALL.name) -> Transfer:
+    def of(cls, model: str, book: Book, scale: str = SMALL.name, optimizer: str = ADAMW) -> Transfer:
         plan, layers = experiment(NAME, scale), depths(SCALES[scale])
         arms = {
-            n: {r: {rate: plan.arm(arm_name(model, n, r, rate)) for rate in RATES[model]} for r in of_depth(model, n)}
+            n: {
+                remedy: {
+                    rate: plan.arm(arm_name(model, n, remedy, rate, optimizer)) for rate in RATES[optimizer][model]
+                }
+                for remedy in of_depth(model, n, optimizer)
+            }
             for n in layers
         }
         every = [arm for of_layers in arms.values() for by_rate in of_layers.values() for arm in by_rate.values()]
@@ -62,7 +69,7 @@ class Transfer:
             }
             for n, of_layers in arms.items()
         }
-        return cls(model, seeds, losses)
+        return cls(model, optimizer, seeds, losses)
 
     @cached_property
     def tuned(self) -> list[float]:
@@ -130,10 +137,10 @@ class Transfer:
         return [slope(of_seed) for of_seed in by_seed]
 
 
-def transfers(book: Book, scale: str = SMALL.name) -> dict[str, Transfer]:
-    """Those of enough seeds, by model."""
-    several = {model: Transfer.of(model, book, scale) for model in MODELS}
-    return {model: one for model, one in several.items() if len(one.seeds) >= LEAST_SEEDS}
+def transfers(book: Book, scale: str = SMALL.name) -> list[Transfer]:
+    """Those of enough seeds."""
+    several = (Transfer.of(model, book, scale, optimizer) for optimizer, model in CASES)
+    return [one for one in several if len(one.seeds) >= LEAST_SEEDS]
 
 
 def pays(transfer: Transfer, num_layers: int) -> bool | None:
