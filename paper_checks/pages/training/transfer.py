@@ -132,7 +132,7 @@ def which_in_short(record: Record) -> str:
 
 def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
-    model and remedy."""
+    model, optimizer and remedy."""
     rows = []
     for one in route.transfers(record.book, record.scale):
         layers = max(one.losses)
@@ -150,7 +150,7 @@ def gains(record: Record) -> list[dict[str, Any]]:
             found: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
             found["num_seeds"] = gain.num
             found |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
-            rows.append({"model": _name(one), "remedy": remedy, **shape, **kind, **found})
+            rows.append({"model": _name(one), "optimizer": one.optimizer, "remedy": remedy, **shape, **kind, **found})
     return rows
 
 
