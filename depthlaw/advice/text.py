@@ -196,9 +196,9 @@ def _gain(gain: Mapping[str, Any]) -> str:
     """Of a row of ``records.GAINS``."""
     like = gain["model"] if gain["is_same_model"] else f"the nearest model that was trained, {gain['model']}"
     return (
-        f"in {like}, {gain['d_model']} wide, under {gain['optimizer']}, tuned at {gain['from_layers']} layers and taken "
-        f"to {gain['layers']}, it changed the held-out loss by {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to "
-        f"{-gain['low']:+z.2f}, 95 %, {gain['num_seeds']} seeds)"
+        f"in {like}, {gain['d_model']} wide, under {gain['optimizer']}, tuned at {gain['from_layers']} layers and "
+        f"taken to {gain['layers']}, it changed the held-out loss by {-gain['mean']:+z.2f} nats "
+        f"({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %, {gain['num_seeds']} seeds)"
         + (f", and {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else "")
     )
 
