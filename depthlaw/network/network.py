@@ -297,15 +297,17 @@ class Network:
         weight_decay: float = 0.0,
         laws: Sequence[str] = (),
         advance: Callable[[float], None] = lambda _: None,
+        config: ModelConfig | None = None,
         **options: Any,
     ) -> dict[str, float]:
         """The update of the branches' matrices by each of some laws of ``theory.kernel.after_start``, by all where none
         is named, so many steps behind the start, in the unit of the first step's. advance: as of ``theory``, once for
-        each law. options: of ``predict_kernel``. NoTheoryError, in one line, where there is none."""
+        each law. config: plain numbers in place of this network's. options: of ``predict_kernel``. NoTheoryError, in
+        one line, where there is none."""
         from depthlaw.network.kernel import as_inputs, as_transformer
         from depthlaw.theory.kernel.after_start import LAWS, made, predict_after_start
 
-        config = self.config(optimizer)
+        config = config or self.config(optimizer)
         try:
             size = made(optimizer, learning_rate, num_steps, self.d_model, weight_decay)
             asked = as_transformer(config, head_size=self.predicted_head_size), as_inputs(self.task, config), optimizer

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from depthlaw.advice.remedy import LATER
 from depthlaw.network.trials import OF_RECIPE, Trial
 from depthlaw.paper_checks.experiments import experiment, transfer, transfer_laws
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
@@ -155,6 +156,10 @@ def test_a_seed_whose_best_rate_is_beyond_the_grid_has_no_slope_there() -> None:
     assert (by_model[gpt2].beyond(32), by_model[gpt2].beyond(4)) == ((0, 1), (0, 0))
     away = distances(both)["first"]
     assert away[0] < 0.05 and all(0.6 < one < 0.7 for one in away[1:])  # 0.92 / sqrt(2): of two models, one
+
+
+def test_advice_looks_at_later_steps_by_the_law_that_the_plan_names() -> None:
+    assert LATER[ADAMW] == transfer_laws.LATER[ADAMW] and MUON not in LATER and transfer_laws.LATER[MUON] == "first"
 
 
 def test_the_kept_laws_are_those_that_are_derived_now() -> None:
