@@ -9,6 +9,7 @@ from typing import Any
 from depthlaw.advice.records import kind_of
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
 from depthlaw.paper_checks.experiments.transfer import NONE, RATES, TUNED, arm_name, of_depth
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
@@ -45,7 +46,7 @@ def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
         "name": _name(one),
         "layers": num_layers,
         "optimizer": one.optimizer,
-        "seeds": len(one.seeds),
+        "seeds": f"{len(one.seeds)} of {max(LEAST_SEEDS, len(one.seeds))}",
         "rows": [*_rows(one, num_layers)],
         "verdict": _VERDICTS[route.pays(one, num_layers)],
     }
@@ -99,7 +100,7 @@ def _nearest(several: Sequence[route.Transfer]) -> str:
         return ""
     best, worse = nearest(by_law)
     away = ", ".join(f"{law} {interval(estimate(values), 2)}" for law, values in by_law.items())
-    lead = f"better than {' and '.join(worse) or 'none'} by intervals paired by seed"
+    lead = f"better than {' and '.join(worse) or 'none'} by intervals paired by seed, {len(by_law[best])} seeds"
     return f": root mean square distances of the slopes are {away}. The nearest is {best}, {lead}"
 
 
@@ -190,7 +191,8 @@ def _readme_row(one: route.Transfer, layers: int) -> list[str]:
     few, many = (f"{fmean(one.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
     own = [remedy for remedy in of_depth(one.model, layers, one.optimizer) if remedy not in _ADVISED][-1]
     cells = [interval(one.gain(remedy, layers), 2) for remedy in (*_ADVISED, own)]
-    return [_name(one), few, many, *cells[:-1], f"{own}: {cells[-1]}"]
+    fewer = f" ({len(one.seeds)} of {LEAST_SEEDS} seeds)" if len(one.seeds) < LEAST_SEEDS else ""
+    return [_name(one) + fewer, few, many, *cells[:-1], f"{own}: {cells[-1]}"]
 
 
 def _name(one: route.Transfer) -> str:
