@@ -13,6 +13,8 @@ from depthlaw.paper_checks.experiments import experiment, transfer, transfer_law
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.scale import SMALL
+from depthlaw.paper_checks.pages.training import transfer as transfer_page
+from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training.after_start import nearest
 from depthlaw.paper_checks.routes.training.transfer import ADVISED, Transfer, distances, is_cost, pays
 from tests import made_runs
@@ -136,6 +138,23 @@ def test_under_muon_two_laws_are_told_from_each_other() -> None:
     for law, other in ((first, none), (none, first)):
         book = made(moves_as(law, MUON, 2.0**-4), optimizer=MUON)
         assert nearest(distances([Transfer.of(MODEL, book, optimizer=MUON)])) == (law, [other])
+
+
+def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() -> None:
+    """The way that helps takes 0.2 off, of 3 seeds where the plan asks for 5."""
+
+    def loss(trial: Trial, remedy: str) -> float:
+        is_deep = trial.num_layers > transfer.TUNED
+        return parabola(trial, 2.0**-4, 2.0 + 0.2 * (is_deep and remedy != "depth-mup"))
+
+    record = Record.of("transfer", made(loss, 3, optimizer=MUON))
+    told = {(row["model"], row["optimizer"], row["remedy"]): row for row in transfer_page.gains(record)}
+    assert {*told} == {(MODEL, MUON, remedy) for remedy in transfer.MODELS[MUON][MODEL][1:]}
+    found = told[MODEL, MUON, "depth-mup"]
+    assert (found["mean"], found["num_seeds"], found["verdict"]) == (pytest.approx(0.2), 3, 1)
+    text = transfer_page.in_short(record, MUON)
+    assert "Muon beside AdamW" in text and f"| {MODEL} (3 of 5 seeds) | 2.01 | 2.21 |" in text
+    assert "depth-mup gains in pre-ln; none costs" in text and transfer_page.in_short(record) == ""
 
 
 def test_a_seed_whose_best_rate_is_beyond_the_grid_has_no_slope_there() -> None:
