@@ -12,6 +12,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from rich.console import Console
 from depthlaw.advice.code import code
 from depthlaw.advice.own import OwnNetwork, warnings_of
 from depthlaw.advice.remedies import REPLICATES, TwoDepths, layers_text
-from depthlaw.advice.remedy import Remedy, factors_of, matters_of, ranked, vanished_of
+from depthlaw.advice.remedy import Remedy, after_start, factors_of, matters_of, ranked, vanished_of
 from depthlaw.advice.text import FLAT, line, show
 from depthlaw.network import EFFORT
 from depthlaw.network.embedding import beside_another
@@ -74,6 +75,11 @@ class Advice:
         """Roles that matter in the tuned model, and hardly move the deeper one."""
         return vanished_of(self.matters, self.factors)
 
+    @cached_property
+    def after_start(self) -> dict[str, float | None]:
+        """By remedy, ``remedy.after_start``: how far a step moves the deeper model behind the first few."""
+        return {remedy.name: after_start(remedy, self.deep, self.optimizer) for remedy in self.remedies}
+
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         as_it_is = [
@@ -110,6 +116,7 @@ class Advice:
             "note": remedy.note,
             "leaves": [{"role": role, "factor": factor} for role, factor in remedy.leaves.items()],
             "worst": {"role": remedy.worst_role, "factor": remedy.leaves[remedy.worst_role]},
+            "after_start": self.after_start[remedy.name],
             "relative_update": remedy.relative,
             "branches_at_init": remedy.branches,
             "training_record": remedy.record,

@@ -78,15 +78,17 @@ def gain_of(remedy: str, model: str, few: ModelConfig, many: ModelConfig, optimi
     with its norms in the same place and numbers of the same kind that are others in a deeper model (one whose branch
     weight falls with depth is like none that has no such weight), and, where there is one, an FFN of the same kind. A
     row of ``GAINS``, and whether it is of the model itself. None where nothing like it was trained: a model of another
-    form, or with two sides, or under an optimizer that is not of Adam's family.
+    form, or with two sides, or under an optimizer without runs of its own or its family's.
 
     few, many: as in ``kind_of``.
     """
-    if optimizer not in _FAMILIES or len(many.sides) > 1 or not _has_trained_form(many):
+    if len(many.sides) > 1 or not _has_trained_form(many):
         return None
     own = kind_of(few, many)
     same = ("is_post_norm", "changes_with_depth")
-    rows = [row for row in _gains() if row["remedy"] == remedy and all(row[name] == own[name] for name in same)]
+    names = _FAMILIES if optimizer in _FAMILIES else (optimizer,)
+    tried = [row for row in _gains() if row["optimizer"] in names and row["remedy"] == remedy]
+    rows = [row for row in tried if all(row[name] == own[name] for name in same)]
     if not rows:
         return None
     nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != own["is_gated"]))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from depthlaw.network.kernel import KIND_OF
 from depthlaw.network.lower import branch_second
+from depthlaw.network.network import Network, NoTheoryError
 from depthlaw.sims.config import ModelConfig, SublayerConfig
 from depthlaw.theory.kernel.predict import Stream
 from depthlaw.theory.stack import SCALED_ROLES, SublayerKind
@@ -22,6 +23,10 @@ ALL = "all"
 """The update of everything that is trained, at the width that was asked about; it stands beside the roles."""
 HELD = 1.1
 """A role whose update grows or shrinks by less than this factor is held."""
+LATER: Mapping[str, str] = dict.fromkeys(("adam", "adamw"), "aligned")
+"""By optimizer, the law of ``theory.kernel.after_start`` that was nearest to what steps moved in training behind the
+first few. Under muon+adamw that of the first step was."""
+_EFFORT = 0.25
 IDENTITY = 0.1
 """A model whose branches together are less of the stream than this starts as the identity."""
 
@@ -116,6 +121,31 @@ def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
         by_training.append(left.pop(next(at for at, one in enumerate(left) if names.isdisjoint(one.beaten_by))))
     trained = iter(by_training)
     return [remedy if remedy.gain is None else next(trained) for remedy in order]
+
+
+def after_start(remedy: Remedy, network: Network, optimizer: str) -> float | None:
+    """How far a step moves the deeper model over how far it moves the tuned one by ``LATER``, all branch matrices
+    together, once the optimizer has made them as large as Xavier's init is: 1/(rate sqrt(d_model)) steps along one
+    direction. None where the law was not held against training, or is not derived."""
+    if optimizer not in LATER:
+        return None
+
+    def moved(config: ModelConfig) -> float:
+        rate = config.d_model**-0.5
+        asked = {"laws": (LATER[optimizer],), "config": config, "effort": _EFFORT, "replicates": 1}
+        return network.after_start(optimizer, rate, 1, **asked)[LATER[optimizer]]
+
+    def at_rates(sublayer: SublayerConfig) -> SublayerConfig:
+        own, roles = sublayer.lr_multipliers, remedy.config.roles(sublayer.kind)
+        rates = {role: own.get(role, 1.0) * remedy.own_rates.get(role, 1.0) for role in roles}
+        return replace(sublayer, lr_multipliers={**own, **rates})
+
+    encoder, decoder = (tuple(map(at_rates, side)) for side in (remedy.config.encoder, remedy.config.decoder))
+    try:
+        before, after = moved(remedy.tuned), moved(replace(remedy.config, encoder=encoder, decoder=decoder))
+    except NoTheoryError:
+        return None
+    return after / before if before else None
 
 
 # ---------------------------------------------------------------- one network's first step

@@ -196,8 +196,9 @@ def _gain(gain: Mapping[str, Any]) -> str:
     """Of a row of ``records.GAINS``."""
     like = gain["model"] if gain["is_same_model"] else f"the nearest model that was trained, {gain['model']}"
     return (
-        f"in {like}, {gain['d_model']} wide, tuned at {gain['from_layers']} layers and taken to {gain['layers']}, it "
-        f"changed the held-out loss by {-gain['mean']:+z.2f} nats ({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %)"
+        f"in {like}, {gain['d_model']} wide, under {gain['optimizer']}, tuned at {gain['from_layers']} layers and "
+        f"taken to {gain['layers']}, it changed the held-out loss by {-gain['mean']:+z.2f} nats "
+        f"({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %, {gain['num_seeds']} seeds)"
         + (f", and {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else "")
     )
 
@@ -275,15 +276,21 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         f"Roles with a share below {percent(MATTERS)} at both depths count together, in all: {others}.",
         "dim",
     )
-    heads = ["what to do", "it leaves", "a step beside its matrix", "branches at the start"]
+    later = last.after_start
+    heads = ["what to do", "it leaves", "later", "a step beside its matrix", "branches at the start"]
     rows = (
-        [remedy.name, _worst(remedy), f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %"]
+        [
+            *(remedy.name, _worst(remedy), "-" if (moved := later[remedy.name]) is None else times(moved)),
+            *(f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %"),
+        ]
         for remedy in last.remedies
     )
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
         "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
-        "ratio is furthest from 1, or in all roles together. a step beside its matrix: the size of a step over that of "
+        "ratio is furthest from 1, or in all roles together. later: the same of all branch matrices by the law that "
+        "was nearest to steps behind the first few in training here, once the optimizer has made matrices as large as "
+        "Xavier's init; a dash where there is none. a step beside its matrix: the size of a step over that of "
         "the matrix that it changes, beside the same in the tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -295,22 +295,25 @@ class Network:
         num_steps: int,
         *,
         weight_decay: float = 0.0,
+        laws: Sequence[str] = (),
         advance: Callable[[float], None] = lambda _: None,
+        config: ModelConfig | None = None,
         **options: Any,
     ) -> dict[str, float]:
-        """The update of the branches' matrices by each law of ``theory.kernel.after_start``, so many steps behind the
-        start, in the unit of the first step's. advance: as of ``theory``, five times over. options: of
-        ``predict_kernel``. NoTheoryError, in one line, where there is none."""
+        """The update of the branches' matrices by each of some laws of ``theory.kernel.after_start``, by all where none
+        is named, so many steps behind the start, in the unit of the first step's. advance: as of ``theory``, once for
+        each law. config: plain numbers in place of this network's. options: of ``predict_kernel``. NoTheoryError, in
+        one line, where there is none."""
         from depthlaw.network.kernel import as_inputs, as_transformer
         from depthlaw.theory.kernel.after_start import LAWS, made, predict_after_start
 
-        config = self.config(optimizer)
+        config = config or self.config(optimizer)
         try:
             size = made(optimizer, learning_rate, num_steps, self.d_model, weight_decay)
             asked = as_transformer(config, head_size=self.predicted_head_size), as_inputs(self.task, config), optimizer
             return {
                 law: predict_after_start(law, *asked, size, self.d_model, advance=advance, **options).update
-                for law in LAWS
+                for law in laws or LAWS
             }
         except (ValueError, ArithmeticError) as error:
             raise NoTheoryError(str(error) or type(error).__name__) from error

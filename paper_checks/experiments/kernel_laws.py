@@ -226,11 +226,12 @@ def recipe_network(name: str, length: int) -> Network:
 
 
 def training_network(name: str, num_layers: int) -> Network:
-    """Of the arms of ``stable-rates`` and ``best-rates`` with that scheme and so many layers."""
+    """Of the arms that are 32 wide with that scheme and so many layers."""
     if name.startswith(OF_RECIPE):
         model, heads = recipe(name.removeprefix(OF_RECIPE)), SMALL.d_model // HEAD_SIZE
-        # Its positions turn queries and keys alone: all of x_0's variance is the bytes'.
-        sequence: dict[str, Any] = {"num_tokens": SMALL.num_tokens, "correlation": 2 * TRAINING_CORRELATION}
+        # Where positions turn queries and keys alone, all of x_0's variance is the bytes'.
+        correlation = TRAINING_CORRELATION * (2 if model.rotary_base else 1)
+        sequence: dict[str, Any] = {"num_tokens": SMALL.num_tokens, "correlation": correlation}
         return Network.of_recipe(model, num_layers, SMALL.d_model, num_heads=heads, **sequence)
     return Network(
         scheme=scheme(name),

@@ -1,8 +1,8 @@
 """Does the advice pay? Tune a rate at 4 layers, go deeper with each remedy of ``advise``, and look at the loss.
 
-Five decoders under AdamW, on bytes, are trained at 4, 16 and 32 layers, each at eight learning rates, an octave apart,
-the same at every depth. The deeper ones are trained as they are, and with the remedies that ``advise`` prints for them
-from 4 layers on: plain numbers, kept in ``results/remedies.json``; ``python -m
+Decoders on bytes, five under AdamW and three under Muon beside it, are trained at 4, 16 and 32 layers, each at eight
+learning rates, an octave apart, the same at every depth. The deeper ones are trained as they are, and with the remedies
+that ``advise`` prints for them from 4 layers on: plain numbers, kept in ``results/remedies.json``; ``python -m
 depthlaw.paper_checks.experiments.transfer`` writes them anew.
 
 The plan, written before the first run that is counted:
@@ -26,18 +26,29 @@ The plan, written before the first run that is counted:
 - --scale small is 32 wide and 120 steps, and has 4 and 32 layers; wide is twice as wide, and large, for a GPU, 64 wide
   and four times as long.
   Warm-up over a tenth of the steps, then a cosine to 0. Grids do not move afterwards.
+
+Muon beside AdamW, planned when the runs under AdamW were there and none under Muon was but those of a first look
+(seed 1000, 4 layers, powers of 2 from -11 to -1: the least loss was at 2^-4, 2^-5 and 2^-4):
+
+- Three of the models, trained in the order of ``MODELS``: one is whole before the next begins. Nothing, and the three
+  remedies that ``advise`` prints for all of them under this optimizer; grids with the best rate of the first look in
+  the upper half, three octaves below their end. All else, and every number, as above.
+- Which law moves the best rate: the law that was nearest in ``after_start`` under this optimizer is that of the first
+  step itself, so that there are two predictions, it and no move.
+- A model of fewer than LEAST_SEEDS seeds is said to have so few.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from depthlaw.network.trials import OF_RECIPE, Change, Trial
+from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, SMALL, WIDE, Scale
 from depthlaw.system.files import write_atomically
@@ -45,21 +56,27 @@ from depthlaw.system.places import RESULTS
 
 TUNED, DEEPER = 4, (16, 32)
 NOTHING = "nothing"
-_BEFORE = (NOTHING, "learning-rate", "learning-rates", "depth-mup", "completep")
-_BEHIND = (NOTHING, "learning-rate", "learning-rates", "depth-mup", "su-adam")
-MODELS = {
-    f"{OF_RECIPE}gpt2": _BEFORE,
-    f"{OF_RECIPE}llama-2": _BEFORE,
-    "pre-ln": _BEFORE,
-    "post-ln": _BEHIND,
-    "deepnorm": _BEHIND,
+_EVERY = (NOTHING, "learning-rate", "learning-rates", "depth-mup")
+_BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
+_GPT2, _LLAMA2 = f"{OF_RECIPE}gpt2", f"{OF_RECIPE}llama-2"
+MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    ADAMW: {_GPT2: _BEFORE, _LLAMA2: _BEFORE, "pre-ln": _BEFORE, "post-ln": _BEHIND, "deepnorm": _BEHIND},
+    MUON: {_GPT2: _EVERY, _LLAMA2: _EVERY, "pre-ln": _EVERY},
 }
-"""The remedies of each: its norms stand before the branches, or behind the sums."""
-OPTIMIZER = "adamw"
-_HIGHEST = {f"{OF_RECIPE}gpt2": -6, f"{OF_RECIPE}llama-2": -5, "pre-ln": -4, "post-ln": -7, "deepnorm": -6}
-"""Powers of 2. In a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and 2^-9 for the
-first four: each grid has it in its upper half, since deeper models want lower rates where anything moves."""
-RATES = {model: tuple(2.0**power for power in range(highest - 7, highest + 1)) for model, highest in _HIGHEST.items()}
+"""By optimizer, the remedies of each. Those of AdamW hang on whether norms stand before the branches, or behind the
+sums."""
+_HIGHEST = {
+    ADAMW: {_GPT2: -6, _LLAMA2: -5, "pre-ln": -4, "post-ln": -7, "deepnorm": -6},
+    MUON: {_GPT2: -1, _LLAMA2: -2, "pre-ln": -1},
+}
+"""Powers of 2. Under AdamW in a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and
+2^-9 for the first four: each grid has it in its upper half, since deeper models want lower rates where anything
+moves."""
+RATES = {
+    optimizer: {model: tuple(2.0**power for power in range(top - 7, top + 1)) for model, top in highest.items()}
+    for optimizer, highest in _HIGHEST.items()
+}
+CASES = tuple((optimizer, model) for optimizer, models in MODELS.items() for model in models)
 WEIGHT_DECAY = 0.01
 NONE = 0.05
 """Nats that a cost has to be above to be one."""
@@ -68,13 +85,13 @@ _KEPT = RESULTS / "remedies.json"
 _LONG = replace(WIDE, name="large", more=4)
 
 
-def arm_name(model: str, num_layers: int, remedy: str, rate: float) -> str:
-    return f"{model} {num_layers} {remedy} at 2^{math.log2(rate):g}"
+def arm_name(model: str, num_layers: int, remedy: str, rate: float, optimizer: str = ADAMW) -> str:
+    return f"{model} {num_layers} {remedy} at 2^{math.log2(rate):g}" + f" {optimizer}" * (optimizer != ADAMW)
 
 
-def of_depth(model: str, num_layers: int) -> tuple[str, ...]:
+def of_depth(model: str, num_layers: int, optimizer: str = ADAMW) -> tuple[str, ...]:
     """The remedies that are trained there; the tuned model has none."""
-    return MODELS[model] if num_layers > TUNED else (NOTHING,)
+    return MODELS[optimizer][model] if num_layers > TUNED else (NOTHING,)
 
 
 def depths(scale: Scale) -> tuple[int, ...]:
@@ -84,17 +101,17 @@ def depths(scale: Scale) -> tuple[int, ...]:
 def make(scale: Scale) -> Experiment:
     scale = scale if scale in (SMALL, WIDE) else _LONG
     shared = scale.shared(_STEPS, warmup=0.1)
-    shared |= {"optimizer": OPTIMIZER, "weight_decay": WEIGHT_DECAY, "schedule": "cosine"}
+    shared |= {"weight_decay": WEIGHT_DECAY, "schedule": "cosine"}
     shared |= {"evaluate_every": shared["num_steps"]}
     arms = []
-    for model in MODELS:
+    for optimizer, model in CASES:
         for layers in depths(scale):
-            for remedy in of_depth(model, layers):
-                change = None if remedy == NOTHING else kept()[scale.d_model, model, layers, remedy]
-                trial = Trial(scheme=model, num_layers=layers, change=change, **shared)
+            for remedy in of_depth(model, layers, optimizer):
+                change = None if remedy == NOTHING else kept()[scale.d_model, optimizer, model, layers, remedy]
+                trial = Trial(scheme=model, optimizer=optimizer, num_layers=layers, change=change, **shared)
                 arms += [
-                    Arm(name=arm_name(model, layers, remedy, rate), trial=replace(trial, learning_rate=rate))
-                    for rate in RATES[model]
+                    Arm(name=arm_name(model, layers, remedy, rate, optimizer), trial=replace(trial, learning_rate=rate))
+                    for rate in RATES[optimizer][model]
                 ]
     return Experiment(
         name="transfer",
@@ -107,44 +124,44 @@ def make(scale: Scale) -> Experiment:
 
 
 def _plan(_: Book) -> Plan:
-    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, three hours of one core at the small scale.")
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, five hours of one core at the small scale.")
 
 
 # ---------------------------------------------------------------- the remedies in numbers
 
 
 @cache
-def kept() -> dict[tuple[int, str, int, str], Change]:
-    """By width, model, layers and name. FileNotFoundError where they were never written."""
+def kept() -> dict[tuple[int, str, str, int, str], Change]:
+    """By width, optimizer, model, layers and name. FileNotFoundError where they were never written."""
     rows = json.loads(_KEPT.read_text(encoding="utf-8"))
     return {
-        (row["d_model"], row["model"], row["layers"], row["name"]): Change(
+        (row["d_model"], row["optimizer"], row["model"], row["layers"], row["name"]): Change(
             name=row["name"], from_layers=row["from_layers"], numbers=tuple(row["numbers"].items())
         )
         for row in rows
     }
 
 
-def derived(d_model: int, model: str, num_layers: int) -> Iterator[Change]:
+def derived(d_model: int, model: str, num_layers: int, optimizer: str = ADAMW) -> Iterator[Change]:
     """The remedies as ``advise`` gives them now."""
     from depthlaw.advice.advice import advise
 
     whose = {"recipe": model.removeprefix(OF_RECIPE)} if model.startswith(OF_RECIPE) else {"scheme": model}
     shape: dict[str, Any] = {"d_model": d_model, "num_heads": d_model // HEAD_SIZE}
-    advice = advise(optimizer=OPTIMIZER, from_layers=TUNED, layers=num_layers, **whose, **shape)
-    for name in MODELS[model][1:]:
+    advice = advise(optimizer=optimizer, from_layers=TUNED, layers=num_layers, **whose, **shape)
+    for name in MODELS[optimizer][model][1:]:
         remedy = advice.named(name)
-        yield Change.between(name, TUNED, advice.deep.config(OPTIMIZER), remedy.config, remedy.own_rates)
+        yield Change.between(name, TUNED, advice.deep.config(optimizer), remedy.config, remedy.own_rates)
 
 
 def write() -> None:
     rows = [
-        {"d_model": width, "model": model, "layers": layers, "name": change.name, "from_layers": change.from_layers}
-        | {"numbers": dict(change.numbers)}
+        {"d_model": width, "optimizer": optimizer, "model": model, "layers": layers}
+        | {"name": change.name, "from_layers": change.from_layers, "numbers": dict(change.numbers)}
         for width in (SMALL.d_model, WIDE.d_model)
-        for model in MODELS
+        for optimizer, model in CASES
         for layers in DEEPER
-        for change in derived(width, model, layers)
+        for change in derived(width, model, layers, optimizer)
     ]
     write_atomically(_KEPT, "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 

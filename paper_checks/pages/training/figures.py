@@ -386,11 +386,11 @@ def _moved_panels(record: Record) -> list[Panel]:
     several = transfer.transfers(record.book, record.scale)
     guess = max((result.guess for result in record.book.values()), default=0.0)
     panels = []
-    for name, one in several.items():
+    for one in several:
         curves = [*_moved_curves(one)]
         panels.append(
             Panel(
-                title=name.removeprefix(OF_RECIPE),
+                title=one.model.removeprefix(OF_RECIPE) + f", {one.optimizer}" * (one.optimizer != ADAMW),
                 x="learning rate",
                 y="held-out loss, nats",
                 curves=curves,

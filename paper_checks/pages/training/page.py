@@ -19,6 +19,7 @@ from depthlaw.advice.records import GAINS
 from depthlaw.network.trials import SHAPES, Trial
 from depthlaw.paper_checks.claims.claim import Verdict
 from depthlaw.paper_checks.experiments import NAMES
+from depthlaw.paper_checks.experiments.after_start import MUON
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS, Book
 from depthlaw.paper_checks.experiments.kernel_laws import TRAINING_OPTIMIZER, training_update
 from depthlaw.paper_checks.experiments.scale import SMALL
@@ -153,8 +154,10 @@ def summary(records: Records) -> str:
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
+        which=transfer_page.which_in_short(moved),
         later=after_start_page.in_short(later),
         moved=transfer_page.in_short(moved),
+        beside=transfer_page.in_short(moved, MUON),
     )
 
 

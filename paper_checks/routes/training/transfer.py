@@ -12,11 +12,12 @@ from functools import cached_property
 from statistics import fmean
 
 from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments.after_start import ADAMW
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
 from depthlaw.paper_checks.experiments.transfer import (
-    MODELS,
+    CASES,
     NONE,
     NOTHING,
     RATES,
@@ -25,6 +26,7 @@ from depthlaw.paper_checks.experiments.transfer import (
     depths,
     of_depth,
 )
+from depthlaw.paper_checks.experiments.transfer_laws import laws_of, predicted
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.train import TrainResult
 
@@ -39,17 +41,23 @@ Losses = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of a model: held-out losses by depth, remedy and rate, of each seed that is whole."""
+    """Of a model under an optimizer: held-out losses by depth, remedy and rate, of each seed that is whole."""
 
     model: str
+    optimizer: str
     seeds: tuple[int, ...]
     losses: Mapping[int, Mapping[str, Losses]]
 
     @classmethod
-    def of(cls, model: str, book: Book, scale: str = SMALL.name) -> Transfer:
+    def of(cls, model: str, book: Book, scale: str = SMALL.name, optimizer: str = ADAMW) -> Transfer:
         plan, layers = experiment(NAME, scale), depths(SCALES[scale])
         arms = {
-            n: {r: {rate: plan.arm(arm_name(model, n, r, rate)) for rate in RATES[model]} for r in of_depth(model, n)}
+            n: {
+                remedy: {
+                    rate: plan.arm(arm_name(model, n, remedy, rate, optimizer)) for rate in RATES[optimizer][model]
+                }
+                for remedy in of_depth(model, n, optimizer)
+            }
             for n in layers
         }
         every = [arm for of_layers in arms.values() for by_rate in of_layers.values() for arm in by_rate.values()]
@@ -62,7 +70,7 @@ class Transfer:
             }
             for n, of_layers in arms.items()
         }
-        return cls(model, seeds, losses)
+        return cls(model, optimizer, seeds, losses)
 
     @cached_property
     def tuned(self) -> list[float]:
@@ -117,23 +125,53 @@ class Transfer:
         """What a remedy costs at its best rate, beside the best of all."""
         return _difference(self.at_best(remedy, num_layers), self.at_best_of_all(num_layers))
 
-    @property
+    @cached_property
     def slopes(self) -> list[float | None]:
         """Of each seed, of log2(best rate) on log2(N) with nothing changed; None where one is beyond the grid."""
-        by_seed = [
-            {
-                n: best_rate({rate: values[seed] for rate, values in self.losses[n][NOTHING].items()})
-                for n in self.losses
-            }
-            for seed in range(len(self.seeds))
-        ]
-        return [slope(of_seed) for of_seed in by_seed]
+        curves = ({n: self._curve(n, seed) for n in self.losses} for seed in range(len(self.seeds)))
+        return [slope({n: best_rate(curve) for n, curve in of_seed.items()}) for of_seed in curves]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every seed has a slope."""
+        return None not in self.slopes
+
+    def beyond(self, num_layers: int) -> tuple[int, int]:
+        """How many seeds have their least loss with nothing changed at the lowest rate, and how many at the highest:
+        their best rate is beyond the grid."""
+        curves = [self._curve(num_layers, seed) for seed in range(len(self.seeds))]
+        ends = [min(curve, key=curve.__getitem__) for curve in curves]
+        rates = self.losses[num_layers][NOTHING]
+        return ends.count(min(rates)), ends.count(max(rates))
+
+    def _curve(self, num_layers: int, seed: int) -> dict[float, float]:
+        """The loss of a seed by rate, with nothing changed."""
+        return {rate: values[seed] for rate, values in self.losses[num_layers][NOTHING].items()}
+
+    def predicted(self, law: str) -> list[float]:
+        """The slope by a law of ``transfer_laws``, of each seed at its tuned rate."""
+        return [predicted(law, self.optimizer, self.model, rate) for rate in self.tuned]
 
 
-def transfers(book: Book, scale: str = SMALL.name) -> dict[str, Transfer]:
-    """Those of enough seeds, by model."""
-    several = {model: Transfer.of(model, book, scale) for model in MODELS}
-    return {model: one for model, one in several.items() if len(one.seeds) >= LEAST_SEEDS}
+def transfers(book: Book, scale: str = SMALL.name) -> list[Transfer]:
+    """Those of enough seeds."""
+    several = (Transfer.of(model, book, scale, optimizer) for optimizer, model in CASES)
+    return [one for one in several if len(one.seeds) >= LEAST_SEEDS]
+
+
+def distances(several: Sequence[Transfer]) -> dict[str, list[float]]:
+    """By law, of each seed that all of these models have and that has a slope in one of them, the root mean square
+    distance of its slopes from the law's, over the models in which it has one. The models are of one optimizer."""
+    seeds = sorted(set.intersection(*(set(one.seeds) for one in several))) if several else []
+    laws = laws_of(several[0].optimizer) if several else ()
+    by_law: dict[str, list[float]] = {law: [] for law in laws}
+    for seed in seeds:
+        both = [(one, one.seeds.index(seed)) for one in several]
+        known = [(one, place, found) for one, place in both if (found := one.slopes[place]) is not None]
+        for law in laws if known else ():
+            away = [found - one.predicted(law)[place] for one, place, found in known]
+            by_law[law].append(math.sqrt(fmean(x * x for x in away)))
+    return by_law
 
 
 def pays(transfer: Transfer, num_layers: int) -> bool | None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from depthlaw.advice.advice import Advice, advise, compared
 from depthlaw.advice.code import code
-from depthlaw.advice.remedy import ALL, HELD, Remedy, away
+from depthlaw.advice.remedy import ALL, HELD, LATER, Remedy, away
 from depthlaw.advice.text import known_of, other_way
 from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments.clients import CLIENTS, roles_of
@@ -560,3 +560,31 @@ def test_what_is_held_needs_nothing() -> None:
 def test_a_branch_that_starts_at_zero_has_advice() -> None:
     advice = advise(scheme="fixup", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
     assert advice.factors["update"] == pytest.approx(2.0, rel=0.1)
+
+
+# ---------------------------------------------------------------- behind the first steps
+
+
+def aligned(network: Network, rate: float = 1.0) -> float:
+    """The update by the law that ``LATER`` has for adamw, a step of that many times the rate behind the start."""
+    asked = {"laws": (LATER["adamw"],), "effort": 0.25, "replicates": 1}
+    return network.after_start("adamw", rate * D**-0.5, 1, **asked)[LATER["adamw"]]
+
+
+def test_how_far_a_way_moves_behind_the_first_steps() -> None:
+    """A learning rate makes the matrices that much smaller and the step that much shorter; of a way at both depths both
+    networks have it."""
+    advice = advise(scheme="pre-ln", optimizer="adamw", from_layers=2, layers=16, d_model=D, num_tokens=2)
+    later, few = advice.after_start, aligned(advice.shallow)
+    assert later["nothing"] == pytest.approx(aligned(advice.deep) / few)
+    rate = next(iter(advice.named("learning-rate").own_rates.values()))
+    assert rate < 0.5
+    assert later["learning-rate"] == pytest.approx(rate * aligned(advice.deep, rate) / few)
+    few, many = (aligned(replace(one, scheme=SCHEMES["depth-mup"])) for one in (advice.shallow, advice.deep))
+    assert later["depth-mup at both depths"] == pytest.approx(many / few)
+    assert advice.document()["remedies"][0]["after_start"] == later[advice.remedies[0].name]
+
+
+def test_without_a_later_law_nothing_is_said_of_it() -> None:
+    advice = advise(scheme="pre-ln", optimizer="muon+adamw", from_layers=2, layers=4, d_model=D, num_tokens=2)
+    assert {*advice.after_start.values()} == {None}

@@ -51,6 +51,21 @@ def test_no_runs_of_another_optimizer_another_way_or_two_sides() -> None:
     assert gain_of("depth-mup", "pre-ln", two.config("adamw"), two.config("adamw"), "adamw") is None
 
 
+def test_each_optimizer_has_runs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam has those of AdamW, as its first step is the same; Muon alone is not Muon beside AdamW."""
+    [row] = rows()
+    monkeypatch.setattr(records, "_gains", lambda: [row, row | {"optimizer": "muon+adamw", "mean": 0.3, "model": "x"}])
+    both = of("gpt2")
+    asked = ("adamw", "adam", "muon+adamw", "muon")
+    found = {optimizer: gain_of("depth-mup", "gpt2", *both, optimizer) for optimizer in asked}
+    assert {optimizer: gain and gain["mean"] for optimizer, gain in found.items()} == {
+        "adamw": 0.1,
+        "adam": 0.1,
+        "muon+adamw": 0.3,
+        "muon": None,
+    }
+
+
 def test_no_runs_of_a_model_of_another_form() -> None:
     """Without a final norm, with a weight on the stream, with norms at both ends of a branch or a trained vector."""
     few, config = of("llama-2")
@@ -100,7 +115,15 @@ def test_what_was_seen_of_a_way_is_said_and_written(verdict: int, words: str, mo
 
 def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
     """Of gpt2 as ``GAINS`` has them. beaten_by: by remedy, with _ for -."""
-    shared = {"model": "gpt2", "from_layers": 4, "layers": 32, "d_model": 32, "num_steps": 120, "num_seeds": 5}
+    shared = {
+        "model": "gpt2",
+        "optimizer": "adamw",
+        "from_layers": 4,
+        "layers": 32,
+        "d_model": 32,
+        "num_steps": 120,
+        "num_seeds": 5,
+    }
     shared |= {
         "is_post_norm": False,
         "is_gated": False,
