@@ -276,22 +276,22 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         f"Roles with a share below {percent(MATTERS)} at both depths count together, in all: {others}.",
         "dim",
     )
-    later = last.after_start
-    heads = ["what to do", "it leaves", "later", "a step beside its matrix", "branches at the start"]
-    rows = (
+    later = {name: moved for name, moved in last.after_start.items() if moved is not None}
+    heads = ["what to do", "it leaves", *["later"] * bool(later), "a step beside its matrix", "branches at the start"]
+    rows = [
         [
-            *(remedy.name, _worst(remedy), "-" if (moved := later[remedy.name]) is None else times(moved)),
+            *(remedy.name, _worst(remedy)),
+            *[times(later[remedy.name]) if remedy.name in later else "-"] * bool(later),
             *(f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %"),
         ]
         for remedy in last.remedies
-    )
+    ]
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
         "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
-        "ratio is furthest from 1, or in all roles together. later: the same of all branch matrices by the law that "
-        "was nearest to steps behind the first few in training here, once the optimizer has made matrices as large as "
-        "Xavier's init; a dash where there is none. a step beside its matrix: the size of a step over that of "
-        "the matrix that it changes, beside the same in the tuned model, for the matrix where this changes most. "
+        f"ratio is furthest from 1, or in all roles together. {_LATER if later else ''}"
+        "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
+        "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
         f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "
@@ -311,6 +311,12 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         page.say(f"{text[0].upper()}{text[1:]}.", "dim")
     for remark in last.remarks[:-1]:  # the last one stands below everything
         page.say(f"{remark[0].upper()}{remark[1:]}.", "dim")
+
+
+_LATER = (
+    "later: the same of all branch matrices by the law that was nearest to steps behind the first few in training "
+    "here, once the optimizer has made matrices as large as Xavier's init; a dash where there is none. "
+)
 
 
 def _roles(advices: Sequence[Advice]) -> object:
