@@ -34,7 +34,7 @@ from depthlaw.auditing.reading.graph import (
     shape_of,
 )
 from depthlaw.auditing.reading.norms import Norms
-from depthlaw.auditing.reading.weights import Weight, gates_completed, merged, rows_of
+from depthlaw.auditing.reading.weights import Weight, merged, rows_of
 
 _SEED = 12
 _STRAIGHT = (*MULTIPLES, *ADDS, "SliceBackward", "SelectBackward", "CatBackward", "IndexBackward", "ClampBackward")
@@ -130,8 +130,7 @@ class Branch:
             if math.prod(shape_of(use[0])) or self.flow.matrices[use[0]] not in met  # no token went to an expert
         ]
         elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
-        weights = merged(gates_completed(weights), elsewhere)
-        self._tell_of_rows(weights)
+        weights = merged(weights, elsewhere)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
         norms = self._norms(by_role, entry)
@@ -168,16 +167,6 @@ class Branch:
         if part is None or not part.isfinite().all():
             return False
         return int(part.reshape(-1, stream[-1]).any(-1).sum()) > 1
-
-    def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
-        """Say which matrices have output features without a role."""
-        for name in dict.fromkeys(weight.name for weight in weights):
-            own = [weight for weight in weights if weight.name == name]
-            if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
-                rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
-                rest = rows - len(torch.cat(parts).unique())
-                if rest and own[0].parameter.ndim == 2:
-                    self.unread.append(f"{rest} of {rows} output features of {name} have no role")
 
     # ------------------------------------------------------------ ways back
 

@@ -42,7 +42,7 @@ from depthlaw.auditing.reading.rest import LOOK_UPS, Rest
 from depthlaw.auditing.reading.sides import Owners, Side
 from depthlaw.auditing.reading.stream import Streams, Stretch, Term
 from depthlaw.auditing.reading.sublayer import Sublayer, num_in_front, with_factors, with_layers, with_post
-from depthlaw.auditing.reading.weights import Weight
+from depthlaw.auditing.reading.weights import Weight, gates_completed, without_role
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
 
@@ -118,7 +118,7 @@ class Built:
         ffns = [
             weight for sub in self.sublayers if sub.kind in ("ffn", "parallel") for weight in sub.roles.get("fc2", ())
         ]
-        return "router" in self.others.values() or any(w.expert or len(w.output_dims) > 1 for w in ffns)
+        return "router" in self.others.values() or any(w.expert or w.num_matrices > 1 for w in ffns)
 
     def unused_in_training(self, names: Sequence[str]) -> list[str]:
         """Those of the unused parameters that a pass in training mode does not use either; none where there is no such
@@ -489,6 +489,8 @@ class _Look:
         facts: dict[str, Any] = {}
         for part in parts:
             facts |= {name: fact for name, fact in part.facts.items() if fact is not None}
+        weights = gates_completed([weight for part in parts for weight in part.weights])
+        unread += without_role(weights)
         sub = Sublayer(
             side=side,
             index=index,
@@ -499,7 +501,7 @@ class _Look:
             modulated=self._modulated(stretch),
             branch_parameter=trained,
             norms=frozenset().union(*(part.norms for part in parts)),
-            weights=tuple(_numbered([weight for part in parts for weight in part.weights])),
+            weights=tuple(_numbered(weights)),
             second_moment=mean_square(flow.value((stretch.start, 0))),
             branch_rms=abs(factor) * math.sqrt(mean_square(value[0] if value else None)),
             residual_parameter=next((t.trained for t in stretch.terms if t.edge is None and t.trained), None),

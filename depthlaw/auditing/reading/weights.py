@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -54,6 +54,14 @@ class Weight:
         return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
 
     @property
+    def num_matrices(self) -> int:
+        """How many matrices of a stacked parameter it is, as of experts; one of a stack of layers is one."""
+        if len(self.output_dims) < 2:
+            return 1
+        sizes = [self.parameter.shape[dim] for dim in self.output_dims]
+        return math.prod(sizes[:-1]) if self.features is None else len((self.features // sizes[-1]).unique())
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """(output features, inputs)."""
         return tuple(self.of(self.parameter).shape)
@@ -67,19 +75,31 @@ def rows_of(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
 
 
 def gates_completed(weights: Sequence[Weight]) -> list[Weight]:
-    """With all features of a fused gate that what it multiplies does not have: those whose activation is 0 for every
-    token of the pass send nothing back."""
-    others = {w.name: w.features for w in weights if w.role == "fc3" and w.features is not None}
+    """With all features of a fused gate that no other role has: those whose activation is 0 for every token of the pass
+    send nothing back."""
     completed = []
     for weight in weights:
-        if weight.role == "fc1" and weight.name in others and weight.parameter.ndim == 2:
+        others = [w.features for w in weights if w.name == weight.name and w.role != "fc1" and w.features is not None]
+        has_up = any(w.name == weight.name and w.role == "fc3" for w in weights)
+        if weight.role == "fc1" and has_up and others and weight.parameter.ndim == 2:
             is_gate = torch.ones(weight.parameter.shape[weight.output_dim], dtype=torch.bool)
-            is_gate[others[weight.name].cpu()] = False
+            is_gate[torch.cat(others).cpu()] = False
             features = is_gate.nonzero().flatten().to(weight.parameter.device)
             completed.append(replace(weight, features=features))
         else:
             completed.append(weight)
     return completed
+
+
+def without_role(weights: Sequence[Weight]) -> Iterator[str]:
+    """Which matrices of a sublayer have output features without a role, a line each."""
+    for name in dict.fromkeys(weight.name for weight in weights):
+        own = [weight for weight in weights if weight.name == name]
+        if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
+            rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
+            rest = rows - len(torch.cat(parts).unique())
+            if rest and own[0].parameter.ndim == 2:
+                yield f"{rest} of {rows} output features of {name} have no role"
 
 
 def merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:
