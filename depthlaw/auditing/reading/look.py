@@ -354,7 +354,8 @@ class _Look:
         reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
         names = sorted(self.starts, key=lambda name: -len(reach[name]))
         if len(names) == 1:
-            yield Side(name="encoder", starts=self.starts[names[0]], ends=[flow.end], nodes=reach[names[0]])
+            starts = self._entries(self.starts[names[0]])
+            yield Side(name="encoder", starts=starts, ends=[flow.end], nodes=reach[names[0]])
             return
         if self.owners.are_side_by_side:
             yield from self.owners.sides()
@@ -366,6 +367,27 @@ class _Look:
         if borders:
             yield Side(name="encoder", starts=self.starts[encoder], ends=borders, nodes=own)
         yield Side(name="decoder", starts=self.starts[decoder], ends=[flow.end], nodes=reach[decoder])
+
+    def _entries(self, starts: Sequence[Node]) -> Sequence[Node]:
+        """Where the data come into the stream: of several look-ups of the same tokens one may do so, and the others into
+        branches, as tables of values that each attention is given, too. ValueError where sublayers would be lost."""
+        flow = self.flow
+        ways = [starts, *([node] for node in starts if len(starts) > 1)]
+        chains = [(own, chain) for own in ways if (chain := flow.chain(own, [flow.end]))]
+        lost = [[node for node in flow.products if flow.between(node, chain[0])] for _, chain in chains]
+        if not chains or not lost[0]:
+            return starts
+        best = min(range(len(chains)), key=lambda number: (len(lost[number]), -len(chains[number][1])))
+        if lost[best]:
+            names = [
+                flow.matrices[node] for node in flow.nearest(lost[best][0], flow.matrices.__contains__, flow.active)
+            ]
+            raise ValueError(
+                f"{type(self.module).__name__} has no residual stream that can be read from its beginning: what it is "
+                f"given comes in at {len(starts)} places, and an attention{f' with {names[0]}' if names else ''} stands "
+                "before the first value that is made of all of them"
+            )
+        return chains[best][0]
 
     # ------------------------------------------------------------ one side
 
