@@ -278,8 +278,8 @@ def _values_text(values: Values) -> str:
 def _numbers_text(values: Sequence[float]) -> str:
     """
     >>> from depthlaw.auditing.faults import _numbers_text
-    >>> _numbers_text([1.0, 1.0]), _numbers_text([1.0, 2.0, 1.0]), _numbers_text([1.0, 0.9, 0.7]), _numbers_text([2, 0, 2, 3])
-    ('1', '1, but 2 in 1 of 3', '1 to 0.7', '0 to 3')
+    >>> [_numbers_text(own) for own in ([1.0, 1.0], [1.0, 2.0, 1.0], [1.0, 0.9, 0.7], [2.0, 0.0, 2.0, 3.0])]
+    ['1', '1, but 2 in 1 of 3', '1 to 0.7', '0 to 3']
     """
     counts = Counter(f"{value:.4g}" for value in values)
     (usual, number), *others = counts.most_common()

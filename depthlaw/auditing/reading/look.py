@@ -369,8 +369,8 @@ class _Look:
         yield Side(name="decoder", starts=self.starts[decoder], ends=[flow.end], nodes=reach[decoder])
 
     def _entries(self, starts: Sequence[Node]) -> Sequence[Node]:
-        """Where the data come into the stream: of several look-ups of the same tokens one may do so, and the others into
-        branches, as tables of values that each attention is given, too. ValueError where sublayers would be lost."""
+        """Where the data come into the stream: of several look-ups of the same tokens one may do so, and the others
+        into branches, as tables of values that attentions are given, too. ValueError where sublayers would be lost."""
         flow = self.flow
         ways = [starts, *([node] for node in starts if len(starts) > 1)]
         chains = [(own, chain) for own in ways if (chain := flow.chain(own, [flow.end]))]
@@ -379,13 +379,11 @@ class _Look:
             return starts
         best = min(range(len(chains)), key=lambda number: (len(lost[number]), -len(chains[number][1])))
         if lost[best]:
-            names = [
-                flow.matrices[node] for node in flow.nearest(lost[best][0], flow.matrices.__contains__, flow.active)
-            ]
+            near = flow.nearest(lost[best][0], flow.matrices.__contains__, flow.active)
+            what = f"an attention with {flow.matrices[near[0]]}" if near else "an attention"
             raise ValueError(
                 f"{type(self.module).__name__} has no residual stream that can be read from its beginning: what it is "
-                f"given comes in at {len(starts)} places, and an attention{f' with {names[0]}' if names else ''} stands "
-                "before the first value that is made of all of them"
+                f"given comes in at {len(starts)} places, and {what} stands before the first value that is made of all"
             )
         return chains[best][0]
 

@@ -77,6 +77,11 @@ class Sublayer:
         return ".".join(own[0] for own in alike) or f"sublayer {self.index}"
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it is neither attention nor FFN."""
+        return self.kind == "other"
+
+    @property
     def summed_weight(self) -> float:
         """Of the stream in the sum itself."""
         scale = self.start_scale * self.end_scale
