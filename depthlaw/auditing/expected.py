@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -217,9 +217,11 @@ class Claimed:
 
 
 def _with_mixers(built: Built) -> Built:
-    """With each sublayer that is neither attention nor FFN, such as Mamba's, as an attention of unknown matrices."""
+    """With each sublayer that is neither attention nor FFN, such as Mamba's, and each cross-attention of a single
+    stream, such as a Perceiver's, as an attention of unknown matrices."""
+    known = {"cross"} if built.has_decoder else set[str]()
     sides = {
-        side: [replace(sub, kind="attention", weights=()) if sub.is_unknown else sub for sub in sublayers]
+        side: [replace(s, kind=own, weights=()) if (own := _kind_asked(s, known)) != s.kind else s for s in sublayers]
         for side, sublayers in built.sides.items()
     }
     return replace(built, sides=sides)
@@ -247,7 +249,7 @@ def _as_built(wanted: tuple[SublayerConfig, ...], built: Built, num_layers: int)
     that is nearest to as large a share of the depth."""
     sublayers = max(built.sides.values(), key=len)
     each = len(sublayers) // built.num_layers(sublayers[0].side)
-    kinds = [_kind_asked(sub) for sub in sublayers[:each]] * num_layers
+    kinds = [_kind_asked(sub, {own.kind for own in wanted}) for sub in sublayers[:each]] * num_layers
     places = {kind: [at for at, own in enumerate(wanted) if own.kind == kind] for kind in set(kinds)}
     asked = []
     for at, kind in enumerate(kinds):
@@ -314,11 +316,13 @@ def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
             by_kind.setdefault(sublayer.kind, []).append(sublayer)
         seen: dict[str, int] = {}
         for sub in side:
-            kind = _kind_asked(sub)
+            kind = _kind_asked(sub, by_kind)
             seen[kind] = number = seen.get(kind, 0) + 1
             wanted = by_kind.get(kind) or _of_other_kinds(kind, by_kind)
             if wanted:
                 own = wanted[min(number, len(wanted)) - 1]
+                if sub.kind == "cross" and own.kind == "attention":
+                    own = replace(own, kind="cross", gains={f"cross_{role}": gain for role, gain in own.gains.items()})
                 places = asked.places(own)
                 if sub.is_unknown:
                     places = frozenset(places & _AROUND | sub.norms - _AROUND)
@@ -329,8 +333,10 @@ _AROUND = {"pre", "branch", "post"}
 """Places of norms around a branch, whatever it is made of."""
 
 
-def _kind_asked(sub: Sublayer) -> str:
-    return "attention" if sub.is_unknown else sub.kind
+def _kind_asked(sub: Sublayer, known: Collection[str]) -> str:
+    """The kind of sublayer that something is asked of, of those that are known."""
+    is_like = sub.is_unknown or (sub.kind == "cross" and "cross" not in known)
+    return "attention" if is_like else sub.kind
 
 
 def _of_other_kinds(kind: str, by_kind: Mapping[str, Sequence[SublayerConfig]]) -> Sequence[SublayerConfig]:

@@ -21,7 +21,9 @@ def kinds_of_sublayers(beside: Beside) -> Faults:
                 f"{few(names)}: neither attention nor FFN ({few(found)}), so that its sum, the norms around it and a "
                 f"single matrix that writes to the stream are compared with {beside.name}, and no more"
             )
-            there |= {"attention"} & kinds
+            there |= kinds
+        if not built.has_decoder and "attention" in kinds:
+            there = {"attention" if kind == "cross" else kind for kind in there}
         if there != kinds:
             yield Fault(
                 kind="structure",

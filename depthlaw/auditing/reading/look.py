@@ -163,7 +163,13 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
     """
     reader = _Look(module, inputs)
     try:
-        return reader.built()
+        built = reader.built()
+        if not reader.learned:
+            return built
+        try:
+            return _Look(module, inputs, reader.learned).built()
+        except ValueError:  # no stream begins there either
+            return built
     except NoDerivativeError as error:
         raise ValueError(reader.without_derivative(error)) from error
 
@@ -171,10 +177,12 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
 class _Look:
     """One look at a module, from its forward pass to what was built.
 
-    It is one class, since what is left out, joined or told at one step of the reading is asked at the next.
+    It is one class, since what is left out, joined or told at one step of the reading is asked at the next. learned:
+    the names of parameters that the stream begins with, where those are no data: the latent tokens of a Perceiver,
+    which read the data in cross-attentions.
     """
 
-    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+    def __init__(self, module: nn.Module, inputs: Inputs, learned: Sequence[str] = ()) -> None:
         self.module, self.inputs = module, inputs
         self.starts_normed: set[str] = set()
         self.serial: dict[str, list[str]] = {}
@@ -193,7 +201,10 @@ class _Look:
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
             output = first_output(inputs.call(module, data))
+        self.begins_with, self.learned = learned, list[str]()
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
+        parameters = dict(module.named_parameters())
+        self.starts |= {name: [node_of(parameters[name])] for name in learned}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
         self.conditions = self._conditions() if len(self.starts) > 1 else {}
         if self.conditions:
@@ -353,6 +364,10 @@ class _Look:
         flow = self.flow
         reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
         names = sorted(self.starts, key=lambda name: -len(reach[name]))
+        if self.begins_with:
+            name = self.begins_with[0]
+            yield Side(name="encoder", starts=self.starts[name], ends=[flow.end], nodes=reach[name])
+            return
         if len(names) == 1:
             starts = self._entries(self.starts[names[0]])
             yield Side(name="encoder", starts=starts, ends=[flow.end], nodes=reach[names[0]])
@@ -450,6 +465,8 @@ class _Look:
         elif not names or (not has_attention and (len(names) < 2 or index == 0 or self.streams.changes_width(serial))):
             return
         self.told.update(names)
+        if not index and not is_last and has_attention and len(self.starts) == 1:
+            self.learned += self.streams.learned_beginnings(serial)
         where = "behind the last sublayer" if is_last else f"behind {self.before}" if index else "at the beginning"
         if index and self.streams.begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")

@@ -113,18 +113,23 @@ class Streams:
 
     def begins_anew(self, stretches: Sequence[Stretch]) -> bool:
         """Whether an attention is added to a learned token, as in CaiT, where one token reads the rest in the end."""
+        return bool(self.learned_beginnings(stretches))
+
+    def learned_beginnings(self, stretches: Sequence[Stretch]) -> list[str]:
+        """Names of the parameters that are tokens to which an attention is added."""
         flow = self.flow
         inside = {node for stretch in stretches for node in stretch.inside}
         if not any(node in flow.products for node in inside):
-            return False
-        for node in inside:
+            return []
+        of_attention = flow.reached(node for node in flow.products if node in inside)
+        for node in flow.sorted(inside & of_attention):
             operands = [operand for operand in flow.operands(node)[:2] if operand is not None]
             fixed = [operand for operand in operands if operand not in flow.active]
             if is_a(node, ADDS) and len(operands) == 2 and len(fixed) == 1:
                 learned = flow.inactive_parameters(fixed[0])
-                if any(flow.parameters[name].ndim > 1 for name in learned):
-                    return True
-        return False
+                if names := [name for name in learned if flow.parameters[name].ndim > 1]:
+                    return names
+        return []
 
     # ------------------------------------------------------------ skips round several sublayers
 
