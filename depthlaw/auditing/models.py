@@ -319,7 +319,7 @@ class Beside(Models):
 
 
 def _point(weight: Weight, num_layers: int, layer: int, asked: float) -> Point:
-    entries = weight.of(weight.parameter).numel()
+    entries = weight.num_draws
     return Point(num_layers, layer, weight.std, entries, asked, weight.name, _bases(weight), rows_text(weight))
 
 

@@ -10,6 +10,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+_OF_ONE = 0.1
+"""How near to 1 the power iteration brings the largest singular value of a matrix."""
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -52,6 +55,17 @@ class Weight:
     def std(self) -> float:
         """Of the entries of the matrix that the data meet, when it is first asked for."""
         return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
+
+    @cached_property
+    def num_draws(self) -> int:
+        """How many independent entries tell its standard deviation as well. Of a matrix that is divided by its largest
+        singular value that scatters as this does: relative, by a power of 2/3 of the width less than 1."""
+        own = self.of(self.parameter)
+        if self.factor == 1 or own.numel() < 2:
+            return own.numel()
+        whole = rows_of(self.parameter.detach(), self.output_dims or (self.output_dim,)).double()
+        largest = self.factor * torch.linalg.matrix_norm(whole, 2).item()
+        return int(min(own.shape) ** (4 / 3)) if abs(largest - 1) < _OF_ONE else own.numel()
 
     @property
     def num_matrices(self) -> int:
