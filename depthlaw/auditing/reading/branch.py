@@ -269,7 +269,8 @@ class Branch:
         seen = [0 if own is None else int(own.count_nonzero()) for own in weights]
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
         operands = dict(zip("qkv", self.flow.edges(attention), strict=False))
-        told = self._scale_told(weights[1], *(self.flow.value(operands[role]) for role in "qk"))
+        values = [self.flow.value(operands[role]) for role in "qk"]
+        told = self._scale_told(weights[1], *values) if is_function(attention) else None
         scale = getattr(attention, "_saved_scale", None) or told or shape_of(*operands["q"])[-1] ** -0.5
         self.facts["attention_scale"] = scale * self._scale_before(operands["q"], operands["k"])
         return operands
@@ -288,6 +289,7 @@ class Branch:
         if len(x) < _FEWEST_KEYS or not x.any():
             return None
         scale = ((x @ y) / (x @ x)).item()
+        scale = float(f"{scale:.6g}")
         return scale if (y - scale * x).abs().max() < _TOLD * y.abs().max() else None
 
     def _scale_before(self, *edges: Edge) -> float:

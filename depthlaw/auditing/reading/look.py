@@ -167,9 +167,11 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
         if not reader.learned:
             return built
         try:
-            return _Look(module, inputs, reader.learned).built()
+            again = _Look(module, inputs, reader.learned, reads_on=bool(reader.num_read)).built()
         except ValueError:  # no stream begins there either
             return built
+        has_cross = any(sub.kind == "cross" for sub in again.sublayers)
+        return again if not reader.num_read or (has_cross and again.has_decoder) else built
     except NoDerivativeError as error:
         raise ValueError(reader.without_derivative(error)) from error
 
@@ -179,10 +181,13 @@ class _Look:
 
     It is one class, since what is left out, joined or told at one step of the reading is asked at the next. learned:
     the names of parameters that the stream begins with, where those are no data: the latent tokens of a Perceiver,
-    which read the data in cross-attentions.
+    which read the data in cross-attentions, or the queries of a decoder that read its encoder (reads_on). num_read: how
+    many sublayers were read before these.
     """
 
-    def __init__(self, module: nn.Module, inputs: Inputs, learned: Sequence[str] = ()) -> None:
+    def __init__(
+        self, module: nn.Module, inputs: Inputs, learned: Sequence[str] = (), *, reads_on: bool = False
+    ) -> None:
         self.module, self.inputs = module, inputs
         self.starts_normed: set[str] = set()
         self.serial: dict[str, list[str]] = {}
@@ -201,7 +206,7 @@ class _Look:
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
             output = first_output(inputs.call(module, data))
-        self.begins_with, self.learned = learned, list[str]()
+        self.begins_with, self.learned, self.num_read = () if reads_on else learned, list[str](), 0
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
         parameters = dict(module.named_parameters())
         self.starts |= {name: [node_of(parameters[name])] for name in learned}
@@ -465,8 +470,8 @@ class _Look:
         elif not names or (not has_attention and (len(names) < 2 or index == 0 or self.streams.changes_width(serial))):
             return
         self.told.update(names)
-        if not index and not is_last and has_attention and len(self.starts) == 1:
-            self.learned += self.streams.learned_beginnings(serial)
+        if has_attention and len(self.starts) == 1 and not self.learned:
+            self.learned, self.num_read = self.streams.learned_beginnings(serial), index
         where = "behind the last sublayer" if is_last else f"behind {self.before}" if index else "at the beginning"
         if index and self.streams.begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")

@@ -116,7 +116,7 @@ class Streams:
         return bool(self.learned_beginnings(stretches))
 
     def learned_beginnings(self, stretches: Sequence[Stretch]) -> list[str]:
-        """Names of the parameters that are tokens to which an attention is added."""
+        """The name of the parameter that is tokens to which an attention is added; none where there are none such."""
         flow = self.flow
         inside = {node for stretch in stretches for node in stretch.inside}
         if not any(node in flow.products for node in inside):
@@ -126,10 +126,15 @@ class Streams:
             operands = [operand for operand in flow.operands(node)[:2] if operand is not None]
             fixed = [operand for operand in operands if operand not in flow.active]
             if is_a(node, ADDS) and len(operands) == 2 and len(fixed) == 1:
-                learned = flow.inactive_parameters(fixed[0])
-                if names := [name for name in learned if flow.parameters[name].ndim > 1]:
-                    return names
+                learned = [n for n in flow.inactive_parameters(fixed[0]) if flow.parameters[n].ndim > 1]
+                added = [name for name in learned if any(is_a(user, ADDS) for user in self._users(flow.leaves[name]))]
+                if learned:
+                    return (added or learned)[:1]
         return []
+
+    def _users(self, node: Node) -> list[Node]:
+        """What uses a value, in whatever shape."""
+        return self.flow.next(node, lambda user: not passes_on(user))
 
     # ------------------------------------------------------------ skips round several sublayers
 
