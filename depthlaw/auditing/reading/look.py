@@ -11,7 +11,7 @@ import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -392,12 +392,15 @@ class _Look:
         """Where the data come into the stream: of several look-ups of the same tokens one may do so, and the others
         into branches, as tables of values that attentions are given, too. ValueError where sublayers would be lost."""
         flow = self.flow
-        ways = [starts, *([node] for node in starts if len(starts) > 1)]
-        chains = [(own, chain) for own in ways if (chain := flow.chain(own, [flow.end]))]
-        lost = [[node for node in flow.products if flow.between(node, chain[0])] for _, chain in chains]
-        if not chains or not lost[0]:
+        if len(starts) == 1:
             return starts
-        best = min(range(len(chains)), key=lambda number: (len(lost[number]), -len(chains[number][1])))
+        chains = {
+            own: chain for own in (tuple(starts), *((n,) for n in starts)) if (chain := flow.chain(own, [flow.end]))
+        }
+        lost = {own: [node for node in flow.products if flow.between(node, chain[0])] for own, chain in chains.items()}
+        if not any(lost.values()):
+            return starts
+        best = max(chains, key=self._num_sums)
         if lost[best]:
             near = flow.nearest(lost[best][0], flow.matrices.__contains__, flow.active)
             what = f"an attention with {flow.matrices[near[0]]}" if near else "an attention"
@@ -405,7 +408,15 @@ class _Look:
                 f"{type(self.module).__name__} has no residual stream that can be read from its beginning: what it is "
                 f"given comes in at {len(starts)} places, and {what} stands before the first value that is made of all"
             )
-        return chains[best][0]
+        return best
+
+    def _num_sums(self, starts: Collection[Node]) -> int:
+        """How many sublayers a stream would have that begins there."""
+        flow, before = self.flow, set(self.flow.cuts)
+        parts = Streams(flow, self.norms).stretches("", starts, [flow.end], flow.reached(starts))
+        for cut in flow.cuts - before:
+            flow.restore(*cut)
+        return sum(bool(part.terms) for part in parts)
 
     # ------------------------------------------------------------ one side
 
