@@ -81,24 +81,29 @@ def odd_stds(models: Models) -> Faults:
 def odd_others(models: Models) -> Faults:
     """A layer whose matrix starts at another scale than its like in all others, of those that have no role: the first
     of two by which latent attention makes its queries, or what Mamba is given."""
-    *shallower, (number, rows) = ((depth.asked, _without_role(depth.built)) for depth in models.depths)
+    *shallower, (deepest, rows) = ((depth.asked, _without_role(depth.built)) for depth in models.depths)
     for pattern, own in rows.items():
         if (place := _odd_place(own)) is None or len(own) < _SIBLINGS:
             continue
-        before = [_odd_place(other[pattern]) for _, other in shallower if len(other.get(pattern, ())) > 2]
+        before = {at: _odd_place(other[pattern]) for at, other in shallower if len(other.get(pattern, ())) > 2}
         behind = len(own) - place - 1
-        is_told = all(at == place for at in before) if behind >= max(place + 1, _BEHIND) else not behind
-        if not is_told or (not behind and None in before):
+        is_told = all(at == place for at in before.values()) if behind >= max(place + 1, _BEHIND) else not behind
+        if not is_told or (not behind and None in before.values()):
             continue
         weight, rest = own[place], [other.std for other in own if other is not own[place]]
         wanted = math.fsum(rest) / len(rest)
+        odd = [other[pattern][at] for number, other in shallower if (at := before.get(number)) is not None]
+        names = distinct(one.name for one in (*odd, weight))
+        draw = f"torch.nn.init.normal_(parameter, std={wanted:.4g})"
         yield Fault(
             kind="init-law",
-            says=f"A matrix of layer {place + 1} of {number} starts at another scale than its like in all others.",
-            where=(weight.name,),
+            says=f"A matrix of layer {place + 1} of {deepest} starts at another scale than its like in all others.",
+            where=names,
             amount=f"std {weight.std:.3g}",
             asked=f"std {wanted:.3g}{_AS_OTHERS}",
-            program=(Code(NORMAL.format(f'"{weight.name}"', "", f"{wanted:.4g}")),),
+            program=(
+                Code("for name, parameter in model.named_parameters():", (f"if name in {list(names)}:", f"    {draw}")),
+            ),
         )
 
 

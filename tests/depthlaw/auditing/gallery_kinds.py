@@ -293,7 +293,7 @@ PLANTED: tuple[Planted, ...] = (
         has_final=False,
     ),
     detector.faulty(
-        "cross-attention-without-a-norm",
+        "learned-tokens-without-a-norm",
         "The sum behind one cross-attention of learned tokens has no norm.",
         "norms",
         "post",
