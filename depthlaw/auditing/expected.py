@@ -218,7 +218,9 @@ class Claimed:
 
 def _with_mixers(built: Built) -> Built:
     """With each sublayer that is neither attention nor FFN, such as Mamba's, and each cross-attention of a single
-    stream, such as a Perceiver's, as an attention of unknown matrices."""
+    stream, such as a Perceiver's, as an attention of unknown matrices; as it is where no matrix was read at all."""
+    if not built.weights:
+        return built
     known = {"cross"} if built.has_decoder else set[str]()
     sides = {
         side: [replace(s, kind=own, weights=()) if (own := _kind_asked(s, known)) != s.kind else s for s in sublayers]

@@ -188,9 +188,9 @@ def one_skip(model: nn.Module) -> None:
 MIXERS = Shape(kinds=("mixer",), sublayer=OfMixers)
 mixers = Twin(name="mixers", shape=MIXERS, law=of_sums(1), edits=(of_skips,), scheme="gpt2")
 mixed = Twin(
-    name="mixers and attentions",
-    shape=replace(MIXERS, kinds=("mixer", "ffn", "attention", "ffn")),
-    law=of_sums(4),
+    name="mixers and FFNs",
+    shape=replace(MIXERS, kinds=("mixer", "ffn")),
+    law=of_sums(2),
     edits=(of_skips,),
     scheme="gpt2",
 )
@@ -312,11 +312,11 @@ PLANTED: tuple[Planted, ...] = (
     ),
     mixers.faulty("one-mixer-s-skip", "One layer's gate of a mixer is drawn larger.", "init-law", edit=one_skip),
     mixed.faulty(
-        "mixers-alone-without-the-rule",
-        "Beside attentions with the rule, mixers and FFNs have none.",
+        "mixers-without-the-rule",
+        "Mixers and the FFNs behind them have no rule.",
         "init-law",
-        *OUTPUTS,
-        law=lambda m: of_sums(4)(m) if m.role == "out" else flat(m),
+        *("out", "fc2"),
+        law=flat,
     ),
     kernels.faulty(
         "kernel-not-divided",
