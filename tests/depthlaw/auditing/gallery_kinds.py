@@ -348,7 +348,11 @@ TWINS: dict[str, Twin] = {
     for twin in (
         *(planted.twin for planted in PLANTED if planted.twin is not peri_ln),
         replace(dit_by_name, name="dit, head at zero", edits=(*dit_by_name.edits, zero_head)),
-        Twin(name="pre-ln, largest singular values of 1", shape=Shape(linear=spectral), scheme="pre-ln"),
+        Twin(
+            name="pre-ln, largest singular values of 1",
+            shape=Shape(d_model=64, ffn_width=256, linear=spectral),
+            scheme="pre-ln",
+        ),
     )
 }
 RENAMED = ("tables-without-the-rule", "reader-without-a-final-norm", "kernel-not-divided")
