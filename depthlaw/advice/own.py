@@ -155,10 +155,7 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
     unknown = ("other", "router")
     others = [name for name, role in built.others.items() if role in unknown and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
-    has_experts = any(
-        weight.role in MATRICES["ffn"] and (weight.expert or (weight.parameter.ndim > 2 and inside))
-        for weight in built.weights
-    )
+    has_experts = any(w.role in MATRICES["ffn"] and (w.expert or w.num_matrices > 1) for w in built.weights)
     samples = [[own["update"] for own in network.read.updates if "update" in own] for network in (shallow, deep)]
     if all(len(own) > 1 for own in samples):
         before, after = map(estimate, samples)

@@ -304,6 +304,8 @@ def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int
 def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
     """The scheme or recipe that the module differs least from; of equals a recipe, which says more."""
     best: Nearest | None = None
+    if any(sub.is_unknown for sub in depths[-1].built.sublayers):
+        return None  # of which too little is known to tell by
     names = [*((name, "recipe") for name in RECIPES), *((name, "scheme") for name in SCHEMES)]
     for name, kind in names:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -85,6 +85,7 @@ class Claimed:
     def config(self, built: Built, counts: Mapping[str, int]) -> ModelConfig:
         """The claimed network of so many layers on each side, with the found block's sizes. ValueError where it has
         none of that kind."""
+        built = _with_mixers(built)
         shape = as_config(built)
         first, *others = counts.values()
         others = others if built.has_decoder else []
@@ -168,7 +169,7 @@ class Claimed:
         if built.has_decoder:
             names = {N: "num_encoder_layers", M: "num_decoder_layers"}
         if isinstance(self.of, Recipe):
-            shape = as_config(built)
+            shape = as_config(_with_mixers(built))
             sizes = {d: shape.d_model, F: shape.hidden, K: shape.size_of_head, H: shape.num_heads}
             number = names[M if side == "decoder" else N]
             sums = _sums_of_layer(built, side)
@@ -215,6 +216,19 @@ class Claimed:
         return law if l not in law.free_symbols else law.subs(ceiling(l / 2), _layer) if each == 2 else None
 
 
+def _with_mixers(built: Built) -> Built:
+    """With each sublayer that is neither attention nor FFN, such as Mamba's, and each cross-attention of a single
+    stream, such as a Perceiver's, as an attention of unknown matrices; as it is where no matrix was read at all."""
+    if not built.weights:
+        return built
+    known = {"cross"} if built.has_decoder else set[str]()
+    sides = {
+        side: [replace(s, kind=own, weights=()) if (own := _kind_asked(s, known)) != s.kind else s for s in sublayers]
+        for side, sublayers in built.sides.items()
+    }
+    return replace(built, sides=sides)
+
+
 def _streams(number: int) -> str:
     return "one stream" if number == 1 else f"{number} streams that share their attentions"
 
@@ -237,7 +251,7 @@ def _as_built(wanted: tuple[SublayerConfig, ...], built: Built, num_layers: int)
     that is nearest to as large a share of the depth."""
     sublayers = max(built.sides.values(), key=len)
     each = len(sublayers) // built.num_layers(sublayers[0].side)
-    kinds = [sub.kind for sub in sublayers[:each]] * num_layers
+    kinds = [_kind_asked(sub, {own.kind for own in wanted}) for sub in sublayers[:each]] * num_layers
     places = {kind: [at for at, own in enumerate(wanted) if own.kind == kind] for kind in set(kinds)}
     asked = []
     for at, kind in enumerate(kinds):
@@ -283,7 +297,11 @@ def _python(law: Expr, names: Mapping[Expr, str]) -> str | None:
 
 @dataclass(frozen=True)
 class Pair:
-    """A sublayer and what is asked of it. layer: the block's index on its side, from 1."""
+    """A sublayer and what is asked of it. layer: the block's index on its side, from 1.
+
+    Of one that is neither attention nor FFN something is asked of its sum, the norms around it, and the one matrix that
+    writes to the stream.
+    """
 
     built: Sublayer
     asked: SublayerConfig
@@ -300,11 +318,27 @@ def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
             by_kind.setdefault(sublayer.kind, []).append(sublayer)
         seen: dict[str, int] = {}
         for sub in side:
-            seen[sub.kind] = number = seen.get(sub.kind, 0) + 1
-            wanted = by_kind.get(sub.kind) or _of_other_kinds(sub.kind, by_kind)
+            kind = _kind_asked(sub, by_kind)
+            seen[kind] = number = seen.get(kind, 0) + 1
+            wanted = by_kind.get(kind) or _of_other_kinds(kind, by_kind)
             if wanted:
                 own = wanted[min(number, len(wanted)) - 1]
-                yield Pair(sub, own, asked.places(own), sub.layer)
+                if sub.kind == "cross" and own.kind == "attention":
+                    own = replace(own, kind="cross", gains={f"cross_{role}": gain for role, gain in own.gains.items()})
+                places = asked.places(own)
+                if sub.is_unknown:
+                    places = frozenset(places & _AROUND | sub.norms - _AROUND)
+                yield Pair(sub, own, places, sub.layer)
+
+
+_AROUND = {"pre", "branch", "post"}
+"""Places of norms around a branch, whatever it is made of."""
+
+
+def _kind_asked(sub: Sublayer, known: Collection[str]) -> str:
+    """The kind of sublayer that something is asked of, of those that are known."""
+    is_like = sub.is_unknown or (sub.kind == "cross" and "cross" not in known)
+    return "attention" if is_like else sub.kind
 
 
 def _of_other_kinds(kind: str, by_kind: Mapping[str, Sequence[SublayerConfig]]) -> Sequence[SublayerConfig]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from depthlaw.auditing.fixes import Fix, python
@@ -267,14 +269,28 @@ def _values_text(values: Values) -> str:
         return few([f"{value:.3g} at layer {layer} of {num_layers}" for value, layer, num_layers in values])
     if not isinstance(values, Mapping):
         return f"{values:.4g}"
-    texts = [f"{own[0]:.4g}" if _is_flat(own) else f"{own[0]:.4g} to {own[-1]:.4g}" for own in values.values()]
+    texts = [_numbers_text(own) for own in values.values()]
     if len(texts) > 1 and len(set(texts)) == 1:
         return f"{texts[0]} at every depth"
     return ", ".join(f"{text} at {num_layers} layers" for text, num_layers in zip(texts, values, strict=True))
 
 
-def _is_flat(values: Sequence[float]) -> bool:
-    return max(values) - min(values) <= 1e-3 * abs(values[0])
+def _numbers_text(values: Sequence[float]) -> str:
+    """
+    >>> from depthlaw.auditing.faults import _numbers_text
+    >>> [_numbers_text(own) for own in ([1.0, 1.0], [1.0, 2.0, 1.0], [1.0, 0.9, 0.7], [2.0, 0.0, 2.0, 3.0])]
+    ['1', '1, but 2 in 1 of 3', '1 to 0.7', '0 to 3']
+    """
+    counts = Counter(f"{value:.4g}" for value in values)
+    (usual, number), *others = counts.most_common()
+    if max(values) - min(values) <= 1e-3 * abs(values[0]):
+        return f"{values[0]:.4g}"
+    if len(others) == 1 and 2 * number > len(values):
+        return f"{usual}, but {others[0][0]} in {others[0][1]} of {len(values)}"
+    steps = [after - before for before, after in pairwise(values)]
+    is_one_way = all(step >= 0 for step in steps) or all(step <= 0 for step in steps)
+    ends = (values[0], values[-1]) if is_one_way else (min(values), max(values))
+    return "{:.4g} to {:.4g}".format(*ends)
 
 
 def listed(texts: Sequence[str]) -> str:

@@ -135,7 +135,7 @@ def guess(module: nn.Module, seed: int = 0) -> Inputs:
     left as it is, and so are the states of the random generators. ValueError, in one line, where none of the usual
     kinds goes through: with what the module raised where it got furthest.
     """
-    signature = inspect.signature(module.forward).parameters
+    signature = _signature(module).parameters
     parameters = [p for p in signature.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     of_any_number = (_MANY_BY_PLACE, _MANY_BY_NAME)
     needed = {p.name for p in signature.values() if p.default is p.empty and p.kind not in of_any_number}
@@ -164,7 +164,7 @@ def given(answer: Any, module: nn.Module) -> Inputs:
 
     ValueError, in one line, where it has no tensor or does not fit the module.
     """
-    signature = inspect.signature(module.forward)
+    signature = _signature(module)
     kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
     try:
         is_one = len(kinds) == 1 and _MANY_BY_NAME not in kinds.values()
@@ -182,6 +182,14 @@ def given(answer: Any, module: nn.Module) -> Inputs:
     if not inputs.data:
         raise ValueError("--input answered no tensor: return a tensor, a tuple of them, or a dict by parameter name")
     return inputs
+
+
+def _signature(module: nn.Module) -> inspect.Signature:
+    """Of its forward pass; of a module that hands all that it is given on to its one part, as ``torch.compile`` and
+    parallel wrappers make them, that of the part."""
+    signature, parts = inspect.signature(module.forward), list(module.children())
+    hands_on = all(parameter.kind in (_MANY_BY_PLACE, _MANY_BY_NAME) for parameter in signature.parameters.values())
+    return _signature(parts[0]) if hands_on and len(parts) == 1 else signature
 
 
 def first_output(answer: Any) -> Tensor:

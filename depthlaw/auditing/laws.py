@@ -183,7 +183,7 @@ def law_of(points: Sequence[Point]) -> Law:
 
 def of_one_shape(points: Sequence[Point]) -> list[Point]:
     """Standard deviations of matrices of different shapes as those of the middle shape, where each has that of its own
-    by one of the usual initialisations, times a law of depth; else as they are."""
+    by one of the usual initialisations, times what is asked for or else a law of depth; else as they are."""
     bases = sorted({point.bases for point in points})
     if len(bases) < 2 or not all(point.std > 0 and point.asked > 0 for point in points):
         return list(points)
@@ -198,7 +198,18 @@ def of_one_shape(points: Sequence[Point]) -> list[Point]:
                     for point, ratio in zip(points, ratios, strict=True)
                 ]
             )
-    return next((own for own in tried if fit(own, lambda p: p.std / p.asked).misfit > UNLIKELY), tried[0])
+    ratios = [fit(own, lambda p: p.std / p.asked) for own in tried]
+    likely = [(own, ratio) for own, ratio in zip(tried, ratios, strict=True) if ratio.misfit > UNLIKELY]
+    flat = [own for own, ratio in likely if ratio.is_flat]
+    but_few = [own for own in tried if _is_flat_but_for_few(own)] if not flat else []
+    return [*flat, *but_few, *(own for own, _ in likely), tried[0]][0]
+
+
+def _is_flat_but_for_few(points: Sequence[Point]) -> bool:
+    """Whether the rest is as is asked for, where a few matrices are at another scale."""
+    odd = odd_points(points, is_few=True)
+    ratio = fit([point for point in points if point not in odd], lambda point: point.std / point.asked)
+    return bool(odd) and ratio.is_flat and ratio.misfit > UNLIKELY
 
 
 def by_number(points: Iterable[Point]) -> dict[int, list[Point]]:

@@ -13,7 +13,21 @@ from depthlaw.auditing.expected import Claimed, Pair, pairs
 from depthlaw.auditing.faults import distinct
 from depthlaw.auditing.fixes import Initialise
 from depthlaw.auditing.groups import Groups
-from depthlaw.auditing.laws import CLEAR, SMALL, SURE, UNLIKELY, Law, Point, fit, law_of, mean, mean_ratio, of_one_shape
+from depthlaw.auditing.laws import (
+    CLEAR,
+    SMALL,
+    SURE,
+    UNLIKELY,
+    Law,
+    Point,
+    fit,
+    is_near,
+    law_of,
+    mean,
+    mean_ratio,
+    of_one_shape,
+    scatter,
+)
 from depthlaw.auditing.reading.look import Built, Sublayer, Weight
 from depthlaw.sims.model import ModelConfig, SublayerConfig
 
@@ -176,7 +190,8 @@ class Beside(Models):
             return asked_std
 
         for (depth, own), config in zip(self.pairs, self.asked, strict=True):
-            yield depth, [(pair.built, asked_of(config, pair.asked)) for pair in own]
+            told = [pair for pair in own if not pair.built.is_unknown or len(pair.built.weights) == 1]
+            yield depth, [(pair.built, asked_of(config, pair.asked)) for pair in told]
 
     @cached_property
     def laws(self) -> dict[Key, Law]:
@@ -235,7 +250,31 @@ class Beside(Models):
     @cached_property
     def scales(self) -> dict[Key, float]:
         """What a gain of 1 comes to, by the initialisation that most roles have."""
-        return {key: points[-1].bases[self.usual] for key, points in self.starts.items()}
+        return {key: points[-1].bases[self.usual] for key, points in self.starts.items()} | self.by_others
+
+    def has_unknown(self, side: str) -> bool:
+        """Whether it has sublayers that are neither attention nor FFN, of which one matrix is compared."""
+        return any(sub.is_unknown for sub in self.last.built.sides[side])
+
+    @cached_property
+    def by_others(self) -> dict[Key, float]:
+        """Where such sublayers are, what a gain of 1 comes to by the matrices inside of branches that have no role, if
+        all of these start by one of the usual initialisations, or at one number."""
+        built = self.last.built
+        names = [name for name in built.flow.matrices.values() if built.others.get(name) == "other"]
+        own = [Weight("", name, "", 0, built.flow.parameters[name]) for name in distinct(names)]
+        own = [weight for weight in own if weight.parameter.ndim == 2 and weight.std > 0]
+        if not own:
+            return {}
+        ways = [*zip(*map(_bases, own), strict=True), [own[0].std] * len(own)]
+        shares = [max(SMALL, scatter(min(own[0].parameter.numel(), weight.parameter.numel()))) for weight in own]
+        for number, way in enumerate(ways):
+            if all(is_near(weight.std, of, share) for weight, of, share in zip(own, way, shares, strict=True)):
+                lasts = {key: points[-1] for key, points in self.starts.items() if self.has_unknown(key[0])}
+                return {
+                    key: own[0].std if number == len(ways) - 1 else point.bases[number] for key, point in lasts.items()
+                }
+        return {}
 
     @cached_property
     def bases(self) -> dict[Key, float]:
@@ -280,7 +319,7 @@ class Beside(Models):
 
 
 def _point(weight: Weight, num_layers: int, layer: int, asked: float) -> Point:
-    entries = weight.of(weight.parameter).numel()
+    entries = weight.num_draws
     return Point(num_layers, layer, weight.std, entries, asked, weight.name, _bases(weight), rows_text(weight))
 
 

@@ -122,6 +122,8 @@ def as_config(built: Built) -> ModelConfig:
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
         side = f"{other.side}, " if len(built.sides) > 1 else ""
         raise ValueError(f"{side}{other.called} is neither attention nor FFN: {other.found or 'its branches differ'}")
+    if len(built.sides) == 1 and (cross := next((sub for sub in built.sublayers if sub.kind == "cross"), None)):
+        raise ValueError(f"{cross.called} reads what is no stream, where a cross-attention is predicted of an encoder")
     first = next((sub for sub in built.sublayers if sub.num_heads), None)
     queries = next((w for w in built.weights if w.role.endswith("q")), None)
     inner = next((w for w in built.weights if w.role == "fc1"), None)

@@ -46,6 +46,7 @@ ALWAYS: Sequence[Check] = (
     branches.unfed_branches,
     branches.still_branches,
     branches.outputs_not_finite,
+    odd.odd_others,
     ends.heads_at_zero,
 )
 WITHOUT_CLAIM: Sequence[Check] = (
@@ -97,7 +98,7 @@ SUPERSEDES: Sequence[Supersedes] = (
         "no-residual",
         None,
         (
-            *(odd.odd_norms, odd.odd_weights, odd.odd_stds, structure.kinds_of_sublayers),
+            *(odd.odd_norms, odd.odd_weights, odd.odd_stds, odd.odd_others, structure.kinds_of_sublayers),
             *(norms.norms_of_stream, norms.final_norm, norms.unnormed_ends, norms.input_scales),
         ),
     ),

@@ -223,9 +223,11 @@ def _of_scheme(role: _Role, factor: float | None) -> Iterator[Fault]:
     """Another constant than what gains multiply. factor: as it is of all scaled matrices together."""
     if factor is None:
         base, where = mean_ratio(role.points), "the initialisation of the others"
-        if role.is_a_start(base):
+        if role.is_a_start(base) or (role.beside.has_unknown(role.key[0]) and role.key not in role.beside.by_others):
             return
-        factor = base / role.points[-1].bases[role.beside.usual]
+        factor = base / role.beside.scales[role.key]
+        if role.key in role.beside.by_others and abs(math.log(factor)) <= role.error:
+            return
     elif abs(math.log(factor)) > role.error:
         where = "the matrices that it leaves alone"
     else:

@@ -83,7 +83,7 @@ def _of_place(
             "place": PLACE_TEXTS[place],
             "word": word,
             "share": "every" if every else "some",
-            "kinds": " and ".join(sorted(lines)),
+            "kinds": " and ".join(sorted(lines)).replace("other", "unread"),
             "which": which,
         },
         where=distinct(w.name for p in own for w in p.built.weights),
@@ -192,7 +192,7 @@ def input_scales(beside: Beside) -> Faults:
         return  # what is behind a function in a norm's place hangs on the stream
     for side, own in beside.by_side:
         both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places and not p.built.modulated]
-        both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms)]
+        both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms) and not p.built.is_unknown]
         wrong = [(d, p) for d, p in both if not is_near(p.built.input_rms, p.asked.input_scale, SCALE)]
         if not wrong:
             continue

@@ -19,7 +19,7 @@ from depthlaw.auditing.faults import Amount, Fault, Faults, distinct
 from depthlaw.auditing.fixes import CONSTANT, NORMAL, Assign, Code, Edit, Entry, norm_line, summed
 from depthlaw.auditing.laws import CLEAR, NEAR, SMALL, is_near, scatter
 from depthlaw.auditing.models import Models, rows_text
-from depthlaw.auditing.reading.look import Built, Sublayer, Weight
+from depthlaw.auditing.reading.look import Built, Sublayer, Weight, pattern_of
 
 Siblings = tuple[object, ...]
 """What sublayers that are beside one another have in common: their kind, and the sizes of their matrices."""
@@ -76,6 +76,51 @@ def odd_stds(models: Models) -> Faults:
             share = max(SMALL, scatter(sum(w.of(w.parameter).numel() for w in own)))
             if odd := _odd_one(models, side, key, lambda sub, of=role: _mean_std(sub.roles.get(of, [])), share):
                 yield _odd_std(models, odd, role)
+
+
+def odd_others(models: Models) -> Faults:
+    """A layer whose matrix starts at another scale than its like in all others, of those that have no role: the first
+    of two by which latent attention makes its queries, or what Mamba is given."""
+    *shallower, (deepest, rows) = ((depth.asked, _without_role(depth.built)) for depth in models.depths)
+    for pattern, own in rows.items():
+        if (place := _odd_place(own)) is None or len(own) < _SIBLINGS:
+            continue
+        before = {at: _odd_place(other[pattern]) for at, other in shallower if len(other.get(pattern, ())) > 2}
+        behind = len(own) - place - 1
+        is_told = all(at == place for at in before.values()) if behind >= max(place + 1, _BEHIND) else not behind
+        if not is_told or (not behind and None in before.values()):
+            continue
+        weight, rest = own[place], [other.std for other in own if other is not own[place]]
+        wanted = math.fsum(rest) / len(rest)
+        odd = [other[pattern][at] for number, other in shallower if (at := before.get(number)) is not None]
+        names = distinct(one.name for one in (*odd, weight))
+        draw = f"torch.nn.init.normal_(parameter, std={wanted:.4g})"
+        yield Fault(
+            kind="init-law",
+            says=f"A matrix of layer {place + 1} of {deepest} starts at another scale than its like in all others.",
+            where=names,
+            amount=f"std {weight.std:.3g}",
+            asked=f"std {wanted:.3g}{_AS_OTHERS}",
+            program=(
+                Code("for name, parameter in model.named_parameters():", (f"if name in {list(names)}:", f"    {draw}")),
+            ),
+        )
+
+
+def _without_role(built: Built) -> dict[str, list[Weight]]:
+    """The matrices inside of branches that have no role, by their names but for numbers, in the order of the pass."""
+    rows: dict[str, list[Weight]] = {}
+    for name in distinct(built.flow.matrices.values()):
+        if built.others.get(name) == "other" and pattern_of(name) != name:
+            rows.setdefault(pattern_of(name), []).append(Weight("", name, "", 0, built.flow.parameters[name]))
+    return rows
+
+
+def _odd_place(own: Sequence[Weight]) -> int | None:
+    """Which one, not the first, is at another scale than all others, which are alike; None where there is none such."""
+    share = max(SMALL, scatter(min(weight.num_draws for weight in own)))
+    found = _apart([weight.std for weight in own], share)
+    return found[0] if len(found) == 1 and len(own) > len(found) and found[0] else None
 
 
 # ---------------------------------------------------------------- which one is odd

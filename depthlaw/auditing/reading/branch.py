@@ -34,7 +34,7 @@ from depthlaw.auditing.reading.graph import (
     shape_of,
 )
 from depthlaw.auditing.reading.norms import Norms
-from depthlaw.auditing.reading.weights import Weight, gates_completed, merged, rows_of
+from depthlaw.auditing.reading.weights import Weight, merged, rows_of
 
 _SEED = 12
 _STRAIGHT = (*MULTIPLES, *ADDS, "SliceBackward", "SelectBackward", "CatBackward", "IndexBackward", "ClampBackward")
@@ -55,6 +55,10 @@ _SMALL_FACTOR = 0.1
 """Beside the largest: what a product is not divided by, whose rounding would count."""
 _LINE = 1e-4
 """What rounding leaves of the cosine of two proportional vectors."""
+_FEWEST_KEYS = 3
+"""Of which weights tell a scale, and whether anything else is in them."""
+_TOLD = 1e-2
+"""Relative: what rounding leaves of logits that are told by their weights."""
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
@@ -130,8 +134,7 @@ class Branch:
             if math.prod(shape_of(use[0])) or self.flow.matrices[use[0]] not in met  # no token went to an expert
         ]
         elsewhere = {name for node, name in self.flow.matrices.items() if node not in self.inside}
-        weights = merged(gates_completed(weights), elsewhere)
-        self._tell_of_rows(weights)
+        weights = merged(weights, elsewhere)
         if kind in ("attention", "cross"):
             self._count_heads(weights)
         norms = self._norms(by_role, entry)
@@ -168,16 +171,6 @@ class Branch:
         if part is None or not part.isfinite().all():
             return False
         return int(part.reshape(-1, stream[-1]).any(-1).sum()) > 1
-
-    def _tell_of_rows(self, weights: Sequence[Weight]) -> None:
-        """Say which matrices have output features without a role."""
-        for name in dict.fromkeys(weight.name for weight in weights):
-            own = [weight for weight in weights if weight.name == name]
-            if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
-                rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
-                rest = rows - len(torch.cat(parts).unique())
-                if rest and own[0].parameter.ndim == 2:
-                    self.unread.append(f"{rest} of {rows} output features of {name} have no role")
 
     # ------------------------------------------------------------ ways back
 
@@ -272,15 +265,32 @@ class Branch:
     def _fused(self, attention: Node) -> dict[str, Edge]:
         """Queries, keys and values of an attention that is one operation."""
         shape = shape_of(attention)
-        seen = []
-        for place in (0, -1):
-            values = self.flow.parts(attention, _one_entry(shape, place, self._random(attention)))[2]
-            seen.append(0 if values is None else int(values.count_nonzero()))
+        weights = [self.flow.parts(attention, _one_entry(shape, at, self._random(attention)))[2] for at in (0, -1)]
+        seen = [0 if own is None else int(own.count_nonzero()) for own in weights]
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
         operands = dict(zip("qkv", self.flow.edges(attention), strict=False))
-        scale = getattr(attention, "_saved_scale", None) or shape_of(*operands["q"])[-1] ** -0.5
+        values = [self.flow.value(operands[role]) for role in "qk"]
+        told = self._scale_told(weights[1], *values) if is_function(attention) else None
+        scale = getattr(attention, "_saved_scale", None) or told or shape_of(*operands["q"])[-1] ** -0.5
         self.facts["attention_scale"] = scale * self._scale_before(operands["q"], operands["k"])
         return operands
+
+    def _scale_told(self, weights: Tensor | None, queries: Tensor | None, keys: Tensor | None) -> float | None:
+        """What multiplies the products of the last query with the keys, as their weights tell it; None where these hang
+        on something else, too, or nothing tells. weights: in the last entry of the last dimension."""
+        if weights is None or queries is None or keys is None or queries.ndim < 3:
+            return None
+        if not queries.shape[:-2] == keys.shape[:-2] == weights.shape[:-2]:
+            return None
+        own = weights.flatten(0, -3)[-1, :, -1].double()
+        x = (keys.flatten(0, -3)[-1].double() @ queries.flatten(0, -3)[-1, -1].double())[own > 0]
+        y = own[own > 0].log()
+        x, y = x - x.mean(), y - y.mean()
+        if len(x) < _FEWEST_KEYS or not x.any():
+            return None
+        scale = ((x @ y) / (x @ x)).item()
+        scale = float(f"{scale:.6g}")
+        return scale if (y - scale * x).abs().max() < _TOLD * y.abs().max() else None
 
     def _scale_before(self, *edges: Edge) -> float:
         """What single numbers multiply values by, between the matrices that they come from and here."""

@@ -11,7 +11,7 @@ import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -42,7 +42,7 @@ from depthlaw.auditing.reading.rest import LOOK_UPS, Rest
 from depthlaw.auditing.reading.sides import Owners, Side
 from depthlaw.auditing.reading.stream import Streams, Stretch, Term
 from depthlaw.auditing.reading.sublayer import Sublayer, num_in_front, with_factors, with_layers, with_post
-from depthlaw.auditing.reading.weights import Weight
+from depthlaw.auditing.reading.weights import Weight, gates_completed, without_role
 
 __all__ = ["Built", "Sublayer", "Weight", "look"]
 
@@ -118,7 +118,7 @@ class Built:
         ffns = [
             weight for sub in self.sublayers if sub.kind in ("ffn", "parallel") for weight in sub.roles.get("fc2", ())
         ]
-        return "router" in self.others.values() or any(w.expert or len(w.output_dims) > 1 for w in ffns)
+        return "router" in self.others.values() or any(w.expert or w.num_matrices > 1 for w in ffns)
 
     def unused_in_training(self, names: Sequence[str]) -> list[str]:
         """Those of the unused parameters that a pass in training mode does not use either; none where there is no such
@@ -163,7 +163,15 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
     """
     reader = _Look(module, inputs)
     try:
-        return reader.built()
+        built = reader.built()
+        if not reader.learned:
+            return built
+        try:
+            again = _Look(module, inputs, reader.learned, reads_on=bool(reader.num_read)).built()
+        except ValueError:  # no stream begins there either
+            return built
+        has_cross = any(sub.kind == "cross" for sub in again.sublayers)
+        return again if not reader.num_read or (has_cross and again.has_decoder) else built
     except NoDerivativeError as error:
         raise ValueError(reader.without_derivative(error)) from error
 
@@ -171,10 +179,15 @@ def look(module: nn.Module, inputs: Inputs) -> Built:
 class _Look:
     """One look at a module, from its forward pass to what was built.
 
-    It is one class, since what is left out, joined or told at one step of the reading is asked at the next.
+    It is one class, since what is left out, joined or told at one step of the reading is asked at the next. learned:
+    the names of parameters that the stream begins with, where those are no data: the latent tokens of a Perceiver,
+    which read the data in cross-attentions, or the queries of a decoder that read its encoder (reads_on). num_read: how
+    many sublayers were read before these.
     """
 
-    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+    def __init__(
+        self, module: nn.Module, inputs: Inputs, learned: Sequence[str] = (), *, reads_on: bool = False
+    ) -> None:
         self.module, self.inputs = module, inputs
         self.starts_normed: set[str] = set()
         self.serial: dict[str, list[str]] = {}
@@ -193,7 +206,10 @@ class _Look:
             for parameter in module.parameters():
                 parameter.requires_grad_(parameter.is_floating_point())
             output = first_output(inputs.call(module, data))
+        self.begins_with, self.learned, self.num_read = () if reads_on else learned, list[str](), 0
         self.starts = _starts(output, data) if output.grad_fn is not None else {}
+        parameters = dict(module.named_parameters())
+        self.starts |= {name: [node_of(parameters[name])] for name in learned}
         self.flow = Flow(module, output, [node for nodes in self.starts.values() for node in nodes], values.by_edge)
         self.conditions = self._conditions() if len(self.starts) > 1 else {}
         if self.conditions:
@@ -353,8 +369,13 @@ class _Look:
         flow = self.flow
         reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
         names = sorted(self.starts, key=lambda name: -len(reach[name]))
+        if self.begins_with:
+            name = self.begins_with[0]
+            yield Side(name="encoder", starts=self.starts[name], ends=[flow.end], nodes=reach[name])
+            return
         if len(names) == 1:
-            yield Side(name="encoder", starts=self.starts[names[0]], ends=[flow.end], nodes=reach[names[0]])
+            starts = self._entries(self.starts[names[0]])
+            yield Side(name="encoder", starts=starts, ends=[flow.end], nodes=reach[names[0]])
             return
         if self.owners.are_side_by_side:
             yield from self.owners.sides()
@@ -366,6 +387,36 @@ class _Look:
         if borders:
             yield Side(name="encoder", starts=self.starts[encoder], ends=borders, nodes=own)
         yield Side(name="decoder", starts=self.starts[decoder], ends=[flow.end], nodes=reach[decoder])
+
+    def _entries(self, starts: Sequence[Node]) -> Sequence[Node]:
+        """Where the data come into the stream: of several look-ups of the same tokens one may do so, and the others
+        into branches, as tables of values that attentions are given, too. ValueError where sublayers would be lost."""
+        flow = self.flow
+        if len(starts) == 1:
+            return starts
+        chains = {
+            own: chain for own in (tuple(starts), *((n,) for n in starts)) if (chain := flow.chain(own, [flow.end]))
+        }
+        lost = {own: [node for node in flow.products if flow.between(node, chain[0])] for own, chain in chains.items()}
+        if not any(lost.values()):
+            return starts
+        best = max(chains, key=self._num_sums)
+        if lost[best]:
+            near = flow.nearest(lost[best][0], flow.matrices.__contains__, flow.active)
+            what = f"an attention with {flow.matrices[near[0]]}" if near else "an attention"
+            raise ValueError(
+                f"{type(self.module).__name__} has no residual stream that can be read from its beginning: what it is "
+                f"given comes in at {len(starts)} places, and {what} stands before the first value that is made of all"
+            )
+        return best
+
+    def _num_sums(self, starts: Collection[Node]) -> int:
+        """How many sublayers a stream would have that begins there."""
+        flow, before = self.flow, set(self.flow.cuts)
+        parts = Streams(flow, self.norms).stretches("", starts, [flow.end], flow.reached(starts))
+        for cut in flow.cuts - before:
+            flow.restore(*cut)
+        return sum(bool(part.terms) for part in parts)
 
     # ------------------------------------------------------------ one side
 
@@ -430,6 +481,8 @@ class _Look:
         elif not names or (not has_attention and (len(names) < 2 or index == 0 or self.streams.changes_width(serial))):
             return
         self.told.update(names)
+        if has_attention and len(self.starts) == 1 and not self.learned:
+            self.learned, self.num_read = self.streams.learned_beginnings(serial), index
         where = "behind the last sublayer" if is_last else f"behind {self.before}" if index else "at the beginning"
         if index and self.streams.begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
@@ -489,6 +542,8 @@ class _Look:
         facts: dict[str, Any] = {}
         for part in parts:
             facts |= {name: fact for name, fact in part.facts.items() if fact is not None}
+        weights = gates_completed([weight for part in parts for weight in part.weights])
+        unread += without_role(weights)
         sub = Sublayer(
             side=side,
             index=index,
@@ -499,7 +554,7 @@ class _Look:
             modulated=self._modulated(stretch),
             branch_parameter=trained,
             norms=frozenset().union(*(part.norms for part in parts)),
-            weights=tuple(_numbered([weight for part in parts for weight in part.weights])),
+            weights=tuple(_numbered(weights)),
             second_moment=mean_square(flow.value((stretch.start, 0))),
             branch_rms=abs(factor) * math.sqrt(mean_square(value[0] if value else None)),
             residual_parameter=next((t.trained for t in stretch.terms if t.edge is None and t.trained), None),

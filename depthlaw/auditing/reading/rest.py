@@ -106,7 +106,9 @@ class Rest:
         active = next((operand for operand in flow.operands(user) if operand in flow.active), None)
         is_factor = is_a(user, ("AddcmulBackward",)) and flow.operands(user).index(node) > 0
         if (is_factor or is_a(user, MULTIPLES)) and active is not None:
-            return "norm_gain" if self.norms.is_part_at(active, user) else None
+            gains = flow.operands(active)[1:2] if is_norm(active) else []
+            has_gain = any(flow.inactive_parameters(gain) for gain in gains if gain is not None)
+            return "norm_gain" if self.norms.is_part_at(active, user) and not has_gain else None
         if is_a(user, ADDS) and active is not None:
             curved = any(is_a(part, ("TanhBackward", "ErfBackward")) for part in flow.users(user))
             if curved or self.norms.is_gained(active):

@@ -6,12 +6,13 @@ branch of that one's stream: so a decoder reads its encoder, and so two streams 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from depthlaw.auditing.reading.graph import ADDS, Flow, Node, is_a
+from depthlaw.auditing.reading.graph import ADDS, Flow, Node, is_a, shape_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +62,19 @@ class Owners:
                 continue
             of[node] = frozenset().union(*parts)
             alone = min(parts, key=len)
-            if is_a(node, ADDS) and len(alone) == 1 < len(of[node]) and all(alone <= part for part in parts):
+            is_sum = is_a(node, ADDS) and len(alone) == 1 < len(of[node]) and all(alone <= part for part in parts)
+            if is_sum and any(of.get(operand) == alone for operand in self._of_all_tokens(node)):
                 of[node] = alone
                 self.sums[next(iter(alone))] += 1
         return of
+
+    def _of_all_tokens(self, node: Node) -> Iterator[Node]:
+        """The operands of a sum that have as many entries as it, as a stream has beside its branch; what shifts all
+        tokens alike has fewer."""
+        size = math.prod(shape_of(node))
+        for operand, index in self.flow.edges(node):
+            if operand is not None and math.prod(shape_of(operand, index)) == size:
+                yield operand
 
     @property
     def main(self) -> str:

@@ -113,18 +113,28 @@ class Streams:
 
     def begins_anew(self, stretches: Sequence[Stretch]) -> bool:
         """Whether an attention is added to a learned token, as in CaiT, where one token reads the rest in the end."""
+        return bool(self.learned_beginnings(stretches))
+
+    def learned_beginnings(self, stretches: Sequence[Stretch]) -> list[str]:
+        """The name of the parameter that is tokens to which an attention is added; none where there are none such."""
         flow = self.flow
         inside = {node for stretch in stretches for node in stretch.inside}
         if not any(node in flow.products for node in inside):
-            return False
-        for node in inside:
+            return []
+        of_attention = flow.reached(node for node in flow.products if node in inside)
+        for node in flow.sorted(inside & of_attention):
             operands = [operand for operand in flow.operands(node)[:2] if operand is not None]
             fixed = [operand for operand in operands if operand not in flow.active]
             if is_a(node, ADDS) and len(operands) == 2 and len(fixed) == 1:
-                learned = flow.inactive_parameters(fixed[0])
-                if any(flow.parameters[name].ndim > 1 for name in learned):
-                    return True
-        return False
+                learned = [n for n in flow.inactive_parameters(fixed[0]) if flow.parameters[n].ndim > 1]
+                added = [name for name in learned if any(is_a(user, ADDS) for user in self._users(flow.leaves[name]))]
+                if learned:
+                    return (added or learned)[:1]
+        return []
+
+    def _users(self, node: Node) -> list[Node]:
+        """What uses a value, in whatever shape."""
+        return self.flow.next(node, lambda user: not passes_on(user))
 
     # ------------------------------------------------------------ skips round several sublayers
 

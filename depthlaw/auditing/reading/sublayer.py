@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, takewhile
+from itertools import groupby, pairwise, takewhile
 from typing import Any
 
 import torch
@@ -75,6 +75,11 @@ class Sublayer:
         parts = [weight.name.split(".")[:-1] for weight in self.weights]
         alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
         return ".".join(own[0] for own in alike) or f"sublayer {self.index}"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is neither attention nor FFN."""
+        return self.kind == "other"
 
     @property
     def summed_weight(self) -> float:
@@ -216,8 +221,9 @@ def _in_layer(sublayer: Sublayer, layer: int) -> Sublayer:
 def with_post(sublayers: Sequence[Sublayer], num_norms_behind: Sequence[int]) -> tuple[list[Sublayer], bool]:
     """With the norms between sublayers as post norms, and whether the last norm is the side's final one.
 
-    A norm behind the last sublayer is its post norm where earlier sublayers with its other norms, of its kind if there
-    are any, have post norms, and the final norm otherwise. Of two norms in a row there, the second is the final one.
+    A norm behind the last sublayer is its post norm where most earlier sublayers with its other norms (of its kind and
+    last of their layers, if there are such) have post norms, and the final norm otherwise. Of two norms in a row there,
+    the second is the final one.
     """
     placed = [
         replace(sub, norms=sub.norms | {"post"}) if has else sub
@@ -226,10 +232,13 @@ def with_post(sublayers: Sequence[Sublayer], num_norms_behind: Sequence[int]) ->
     if not sublayers:
         return [], False
     last = sublayers[-1]
+    ends = [sub for sub, following in pairwise([*placed, last]) if sub.layer != following.layer]
     alike = [sub for sub in placed if sub.norms - {"post"} == last.norms]
     alike = [sub for sub in alike if sub.kind == last.kind] or alike
+    alike = [sub for sub in alike if any(sub is end for end in ends)] or alike
     others = alike or placed
-    is_post = any("post" in sub.norms for sub in others) if others else not last.norms & {"pre", "branch"}
+    num_post = sum("post" in sub.norms for sub in others)
+    is_post = 2 * num_post >= len(others) if others else not last.norms & {"pre", "branch"}
     number = num_norms_behind[-1]
     last = replace(last, norms=last.norms | {"post"}) if number and is_post else last
     return [*placed, last], number > is_post

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+
+_OF_ONE = 0.1
+"""How near to 1 the power iteration brings the largest singular value of a matrix."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,25 @@ class Weight:
         """Of the entries of the matrix that the data meet, when it is first asked for."""
         return self.factor * self.of(self.parameter).double().std().item() if self.parameter.numel() > 1 else 0.0
 
+    @cached_property
+    def num_draws(self) -> int:
+        """How many independent entries tell its standard deviation as well. Of a matrix that is divided by its largest
+        singular value that scatters as this does: relative, by a power of 2/3 of the width less than 1."""
+        own = self.of(self.parameter)
+        if self.factor == 1 or own.numel() < 2:
+            return own.numel()
+        whole = rows_of(self.parameter.detach(), self.output_dims or (self.output_dim,)).double()
+        largest = self.factor * torch.linalg.matrix_norm(whole, 2).item()
+        return int(min(own.shape) ** (4 / 3)) if abs(largest - 1) < _OF_ONE else own.numel()
+
+    @property
+    def num_matrices(self) -> int:
+        """How many matrices of a stacked parameter it is, as of experts; one of a stack of layers is one."""
+        if len(self.output_dims) < 2:
+            return 1
+        sizes = [self.parameter.shape[dim] for dim in self.output_dims]
+        return math.prod(sizes[:-1]) if self.features is None else len((self.features // sizes[-1]).unique())
+
     @property
     def shape(self) -> tuple[int, ...]:
         """(output features, inputs)."""
@@ -67,19 +89,31 @@ def rows_of(tensor: Tensor, output_dims: Sequence[int]) -> Tensor:
 
 
 def gates_completed(weights: Sequence[Weight]) -> list[Weight]:
-    """With all features of a fused gate that what it multiplies does not have: those whose activation is 0 for every
-    token of the pass send nothing back."""
-    others = {w.name: w.features for w in weights if w.role == "fc3" and w.features is not None}
+    """With all features of a fused gate that no other role has: those whose activation is 0 for every token of the pass
+    send nothing back."""
     completed = []
     for weight in weights:
-        if weight.role == "fc1" and weight.name in others and weight.parameter.ndim == 2:
+        others = [w.features for w in weights if w.name == weight.name and w.role != "fc1" and w.features is not None]
+        has_up = any(w.name == weight.name and w.role == "fc3" for w in weights)
+        if weight.role == "fc1" and has_up and others and weight.parameter.ndim == 2:
             is_gate = torch.ones(weight.parameter.shape[weight.output_dim], dtype=torch.bool)
-            is_gate[others[weight.name].cpu()] = False
+            is_gate[torch.cat(others).cpu()] = False
             features = is_gate.nonzero().flatten().to(weight.parameter.device)
             completed.append(replace(weight, features=features))
         else:
             completed.append(weight)
     return completed
+
+
+def without_role(weights: Sequence[Weight]) -> Iterator[str]:
+    """Which matrices of a sublayer have output features without a role, a line each."""
+    for name in dict.fromkeys(weight.name for weight in weights):
+        own = [weight for weight in weights if weight.name == name]
+        if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
+            rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
+            rest = rows - len(torch.cat(parts).unique())
+            if rest and own[0].parameter.ndim == 2:
+                yield f"{rest} of {rows} output features of {name} have no role"
 
 
 def merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight]:

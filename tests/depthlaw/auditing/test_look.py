@@ -961,3 +961,75 @@ def test_norms_of_an_embedding_are_none_of_the_stack(name: str) -> None:
     names = [name for name, _ in built.module.named_parameters() if "norm" in name.lower()]
     of_stack = {name for name in names if "emb" not in name}
     assert {name for name, role in built.others.items() if role.startswith("norm_")} == of_stack != set(names)
+
+
+# ---------------------------------------------------------------- matrices of all layers, or of all roles, in one
+
+
+class Stacked(nn.Module):
+    """The matrices of all layers in one parameter for each role, as for a scan over layers."""
+
+    def __init__(self, num_layers: int = 3) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+        sizes = {"q": (D, D), "k": (D, D), "v": (D, D), "out": (D, D), "up": (F, D), "down": (D, F)}
+        self.of = nn.ParameterDict({name: 0.1 * torch.randn(num_layers, *size) for name, size in sizes.items()})
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        for layer in range(len(self.of["q"])):
+            own = {name: parameter[layer] for name, parameter in self.of.items()}
+            u = functional.layer_norm(x, (D,))
+            q, k, v = ((u @ own[name].T).unflatten(-1, (HEADS, -1)).transpose(1, 2) for name in "qkv")
+            mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            x = x + mixed @ own["out"].T
+            x = x + functional.relu(functional.layer_norm(x, (D,)) @ own["up"].T) @ own["down"].T
+        return self.head(x)
+
+
+def test_layers_in_one_parameter_are_no_experts() -> None:
+    built = read(Stacked())
+    assert block(built) == "attention pre, ffn pre"
+    assert not built.has_experts and [len(sub.roles["fc2"]) for sub in built.sublayers if sub.kind == "ffn"] == [1] * 3
+
+
+class AllInOne(nn.Module):
+    """Queries, keys, values, gate and what it multiplies are rows of one matrix, as in PaLM's code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fused = nn.LayerNorm(D), nn.Linear(D, 3 * D + 2 * F, bias=False)
+        self.out, self.down = nn.Linear(D, D, bias=False), nn.Linear(F, D, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v, gate, up = self.fused(self.norm(x)).split([D, D, D, F, F], dim=-1)
+        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (q, k, v))
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return x + self.out(mixed) + self.down(functional.relu(gate) * up)
+
+
+def test_each_row_of_a_matrix_that_attention_and_ffn_share_has_one_role() -> None:
+    built = read(nn.Sequential(nn.Embedding(V, D), AllInOne(), AllInOne(), nn.Linear(D, V)))
+    rows = {w.role: w.features for w in built.sublayers[0].weights if w.name == "1.fused.weight"}
+    ends = {role: (int(own[0]), int(own[-1]) + 1) for role, own in rows.items() if own is not None}
+    assert ends == {
+        **{"q": (0, D), "k": (D, 2 * D), "v": (2 * D, 3 * D)},
+        **{"fc1": (3 * D, 3 * D + F), "fc3": (3 * D + F, 3 * D + 2 * F)},
+    }
+    assert sum(len(own) for own in rows.values() if own is not None) == 3 * D + 2 * F
+    assert not built.unread
+
+
+class HandsOn(nn.Module):
+    """As wrappers do that take whatever they are given."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+def test_a_wrapper_is_given_what_its_part_takes() -> None:
+    assert block(read(HandsOn(HandsOn(Stacked())))) == "attention pre, ffn pre"
