@@ -45,7 +45,7 @@ def test_two_runs_are_a_verdict_in_a_screen(two: Path) -> None:
 def test_the_picture_of_the_readme_is_drawn_from_its_runs() -> None:
     """Of notebook 10: the deeper model's first steps move further, by what was predicted."""
     runs = [Run.read(RECORDS / "watched" / f"{layers}-layers.jsonl") for layers in (4, 24)]
-    found = compare(*runs)
+    found = compare(runs[0], runs[1])
     kept = (FIGURES / "watch.svg").read_text(encoding="utf-8")
     assert is_same_picture(kept, svg(drawing_of(runs, found.names)))
     whole = found.whole
