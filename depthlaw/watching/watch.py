@@ -42,6 +42,8 @@ from depthlaw.watching.shards import Shards, is_cut
 
 _LOG = logging.getLogger("depthlaw")
 _SETTINGS = ("lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "dampening")
+_LONG = 600.0
+"""Seconds: who has to wait longer for the next look is told."""
 
 Alarm = Callable[[str, int, float], Any]
 
@@ -174,7 +176,7 @@ class Watch:
         self._beyond: set[str] = set()
         self._decided: tuple[int, bool] | None = None
         self._stepped: set[Any] = set()
-        self._has_told = False
+        self._has_told = self._has_waited = False
         self._writer: Writer | None = None
         self._reference: Run | None = None
         self._hooks: list[Any] = []
@@ -334,12 +336,16 @@ class Watch:
             return False
         number = self._number - self._first
         if self._decided is None or self._decided[0] != self._number:
-            within = (
-                number == 0
-                or self._budget is None
-                or self._spent + self._last_look <= self._budget * (time.perf_counter() - self._began)
-            )
-            self._decided = self._number, within
+            wait = 0.0 if self._budget is None else (self._spent + self._last_look) / self._budget
+            wait -= time.perf_counter() - self._began
+            self._decided = self._number, number == 0 or self._budget is None or wait <= 0
+            if number and wait > _LONG and not self._has_waited:
+                self._has_waited = True
+                _LOG.warning(
+                    "depthlaw: the next look comes in about %.0f minutes: looks may take %.3g %% of the time, and have "
+                    "taken %.3g s so far (a smaller probe makes them shorter, budget= and every= say how often)",
+                    *(wait / 60, 100 * (self._budget or 0.0), self._spent),
+                )
         return self._decided[1]
 
     def step(self, loss: Any = None, *, tokens: int | None = None) -> None:

@@ -137,6 +137,8 @@ def printed(arguments: Sequence[str], run: Callable[[], int]) -> int:
         text = kept(asked, make)
     except _NotForKeepingError:
         return code or 0
+    if code is None and not isinstance(text, str):  # a file that somebody has changed
+        return run()
     if code is None:
         sys.stdout.write(text)
     return 0

@@ -155,6 +155,15 @@ def test_a_command_is_asked_anew_where_its_answer_may_differ(
     assert len({before, narrow, printed(capsys, "schemes")}) == 3
 
 
+def test_what_is_kept_and_is_no_text_is_asked_anew(
+    answers: list[int], capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    before = printed(capsys, "schemes")
+    for path in folder.iterdir():
+        path.write_text("{}", encoding="utf-8")
+    assert printed(capsys, "schemes") == "answer 2" != before
+
+
 def test_options_that_name_what_is_the_users_are_known() -> None:
     for command in main.get_command(app.app).commands.values():  # type: ignore[attr-defined]
         if command.name in app._PRINTING:

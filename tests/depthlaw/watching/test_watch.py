@@ -251,8 +251,8 @@ def test_looks_come_at_powers_of_two_and_then_at_each_multiple(tmp_path):
     assert [one.step for one in Run.read(tmp_path / "run.jsonl").looks] == [0, 1, 2, 4, 6, 12]
 
 
-def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch):
-    """By a clock of its own: a step takes a second, a look takes three."""
+def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch, caplog):
+    """By a clock of its own: a step takes a second, a look takes three. Who has to wait for long is told, once."""
     from depthlaw.watching import watch as module
 
     now = [0.0]
@@ -276,7 +276,14 @@ def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch):
             looked.append(number)
     assert looked[0] == 0
     assert 3 * len(looked) <= 0.25 * now[0]
-    assert 3 * (len(looked) + 1) > 0.2 * now[0]
+    assert 3 * (len(looked) + 1) > 0.2 * now[0] and not caplog.records
+    watch.close()
+    watch = depthlaw.watch(model, opt, probe=PROBE, every=1, budget="0.1%")
+    for _ in range(4):
+        opt.step()
+        watch.step()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the next look comes in about 100 minutes: looks may take 0.1 % of the time, and have taken 3 s" in line
 
 
 # ---------------------------------------------------------------- the file
