@@ -10,7 +10,8 @@ from depthlaw.advice.remedies import layers_text
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES
-from depthlaw.system.page import Page, grid
+from depthlaw.system import page as pages
+from depthlaw.system.page import LARGE, Page, amount, grid
 
 if TYPE_CHECKING:
     from depthlaw.advice.advice import Advice
@@ -19,8 +20,6 @@ _SHOWN = 5
 """Remedies in the short table; --why has all."""
 _NAMED = 3
 """Roles that a line names; the others of it are counted."""
-_BEYOND = 1e6
-"""A factor that nobody reads digit by digit."""
 WORDS: Mapping[str, str] = {
     "q": "the queries",
     "k": "the keys",
@@ -54,9 +53,8 @@ def times(factor: float) -> str:
     >>> times(3.872), times(1234.5), times(5.67e124), times(0.0)
     ('x 3.87', 'x 1,234', 'explodes (x 5.7e124)', 'x 0')
     """
-    if factor >= _BEYOND:
-        return f"explodes (x {factor:.1e})".replace("e+", "e")
-    return f"x {factor:,.0f}" if factor >= 1000 else f"x {factor:.3g}"
+    told = pages.times(factor)
+    return f"explodes ({told})" if factor >= LARGE else told
 
 
 def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> None:
@@ -135,9 +133,7 @@ def _far(factor: float) -> str:
     >>> _far(3.872), _far(5.67e124)
     ('3.87 times as far', '5.7e124 times as far (it explodes)')
     """
-    if factor >= _BEYOND:
-        return f"{factor:.1e} times as far (it explodes)".replace("e+", "e")
-    return f"{times(factor).removeprefix('x ')} times as far"
+    return f"{amount(factor)} times as far{' (it explodes)' if factor >= LARGE else ''}"
 
 
 def other_way(remedies: Sequence[Remedy]) -> Remedy | None:

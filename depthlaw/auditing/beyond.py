@@ -15,13 +15,14 @@ from scipy.special import stdtrit
 
 from depthlaw.auditing.compare import NOT_INDEPENDENT, Findings
 from depthlaw.auditing.expected import Claimed
-from depthlaw.auditing.faults import Effect, Fault, listed, times
+from depthlaw.auditing.faults import Effect, Fault, listed
 from depthlaw.auditing.laws import power_of
 from depthlaw.auditing.models import Depth
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config, of_few_tokens, predicted, task_of
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from depthlaw.sims.stats import estimate
+from depthlaw.system.page import times
 
 FAR = (100, 1000)
 """Layers at which a prediction says what a fault comes to."""

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from depthlaw.auditing.faults import times
 from depthlaw.auditing.reading.look import Built, Sublayer, look, mean_square
 from depthlaw.auditing.reading.sublayer import added
 from depthlaw.auditing.updates import is_half, read_out
 from depthlaw.network.predicted_rows import of_stream, percent
 from depthlaw.sims.stats import estimate, num_diverged
+from depthlaw.system.page import times
 from depthlaw.theory.kernel.predict import KernelUpdate
 
 QUANTITIES = ("second_moment", "branch_share", "cosine_with_previous", "gradient_square")

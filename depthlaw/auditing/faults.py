@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from depthlaw.auditing.fixes import Fix, python
 from depthlaw.auditing.laws import SMALL, Law
+from depthlaw.system.page import LARGE, times
 
 PLACES = ("pre", "q", "k", "v", "inner", "branch", "post")
 """Where norms stand in a sublayer."""
@@ -106,8 +107,8 @@ class Effect:
             yield f"that of independent layers would be {times(self.independent)}, predicted"
         if not self.as_it_is:
             return
-        reached = [f"{times(factor)} at {number:,}" for number, factor in self.as_it_is.items()]
-        yield f"{' and '.join(reached)}, predicted"
+        reached = " and ".join(f"{times(factor)} at {number:,}" for number, factor in self.as_it_is.items())
+        yield f"{'it explodes, ' if max(self.as_it_is.values()) >= LARGE else ''}{reached}, predicted"
         also = " and its learning rates" if self.has_rates else ""
         yield f"with every fault mended, as {self.name} is{also}, {' and '.join(map(times, self.mended.values()))}"
         ratios = self.ratio
@@ -249,15 +250,6 @@ def _is_alike(term: float | str, other: float | str) -> bool:
 
 
 # ---------------------------------------------------------------- words
-
-
-def times(factor: float) -> str:
-    """
-    >>> from depthlaw.auditing.faults import times
-    >>> times(1.234567), times(12345.6)
-    ('x 1.23', 'x 12,346')
-    """
-    return f"x {factor:.3g}" if factor < 1000 else f"x {factor:,.0f}"
 
 
 def _values_text(values: Values) -> str:

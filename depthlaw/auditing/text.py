@@ -12,12 +12,12 @@ from rich.table import Table
 from depthlaw.auditing.answer import Answer
 from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, says
 from depthlaw.auditing.compare import NOT_INDEPENDENT
-from depthlaw.auditing.faults import Fault, distinct, times
+from depthlaw.auditing.faults import Fault, distinct
 from depthlaw.auditing.reading.look import pattern_of
 from depthlaw.auditing.reading.sublayer import Sublayer
 from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.model import BRANCH_ROLES
-from depthlaw.system.page import Page, columns, grid
+from depthlaw.system.page import Page, amount, columns, grid, times
 
 _MOST_BLOCKS = 12
 """Lines of the table of sublayers: a model whose weights differ from layer to layer has a line for each."""
@@ -194,7 +194,7 @@ def _updates(audit: Answer) -> tuple[list[list[str] | None], str | None]:
         init = "; ".join(row["init_std"].values()) if len(row["init_std"]) == 1 else ""
         init += f", {row['draws']}" if init and draws is None else ""
         values = [point["measured"] for point in row["update"]]
-        cells = ["-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in values]
+        cells = ["-" if value is None else amount(value) for value in values]
         low, high = row["exponent_low"], row["exponent_high"]
         interval = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
         exponents = ((row["exponent"], interval), (row["predicted_exponent"], ""))

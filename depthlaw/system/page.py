@@ -13,6 +13,25 @@ if TYPE_CHECKING:
 
 _ENDLESS = 10_000
 """Columns, more than any table has."""
+LARGE = 1e6
+"""From here on a number is told by its power of ten."""
+
+
+def amount(number: float) -> str:
+    """A number above 0, to be read.
+
+    >>> from depthlaw.system.page import amount
+    >>> amount(3.872), amount(1234.5), amount(5.67e124)
+    ('3.87', '1,234', '5.7e124')
+    """
+    if number >= LARGE:
+        return f"{number:.1e}".replace("e+0", "e").replace("e+", "e")
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
+def times(factor: float) -> str:
+    """A factor, to be read: "x 1,234"."""
+    return f"x {amount(factor)}"
 
 
 def escape(text: str) -> str:
