@@ -478,5 +478,10 @@ def _meaning_of_roles(answer: Mapping[str, Any]) -> Iterator[str]:
             f"{answer['network']['d_model']}, where the powers of the width above are undone. A role with a small "
             "share hardly needs another learning rate."
         )
+        if (carried := answer["shares"].get("layer_scale", [0.0])[-1] or 0.0) > 1:
+            yield (
+                f"LayerScale carries the update itself, {carried:.3g} times what the matrices move: a step changes the "
+                "vectors behind the branches more than what stands in these."
+            )
     else:
         yield "Add --width D for each role's share of the update at that width."

@@ -286,3 +286,9 @@ def test_laws_behind_the_first_steps() -> None:
     said = printed(options)
     assert "Behind 100 steps at a rate of 0.001" in said
     assert re.search(r"│ aligned +│", said)
+
+
+def test_a_layer_scale_that_carries_the_update_is_told_in_words() -> None:
+    asked = ("predict", "--recipe", "vit", "--optimizer", "adamw", "--layers", "2", "--width", "64", "--roles")
+    assert "LayerScale carries the update itself" in told(*asked, "--layer-scale", "1e-5")
+    assert "LayerScale" not in told(*asked)
