@@ -85,7 +85,44 @@ def html(text: str) -> Markup:
     >>> html("x^2 < 1")
     Markup('x<span class="typed">^</span><sup>2</sup> &lt; 1')
     """
-    return Markup(_written(text, _PAGE, escape))
+    if (found := _sum_in(text)) is None:
+        return Markup(_written(text, _PAGE, escape))
+    before, name, body, ranges, behind = found
+    sign = Markup().join(
+        Markup("{}<sub>{}={}</sub><sup>{}</sup>").format(_LARGE_SIGNS[name], *map(signs, one)) for one in ranges
+    )
+    opened = _shown(sign, "") + _typed(name) + "("
+    tail = "".join(f", ({', '.join(one)})" for one in ranges)
+    front = Markup(html(before + name).removesuffix(name))  # what stands before a name decides what a star is
+    return front + Markup(opened) + html(body) + _typed(tail) + ")" + html(behind)
+
+
+def _sum_in(text: str) -> tuple[str, str, str, list[list[str]], str] | None:
+    """The first sum or product as sympy writes it, ``Sum(v[l]**2, (l, 1, L))``: what stands before it, its name, what
+    is added, each letter with where it begins and ends, and what stands behind. None where there is none."""
+    for match in _SUM.finditer(text):
+        parts, depth, start, place = list[str](), 0, match.end(), match.end()
+        for place in range(match.end(), len(text)):
+            depth += (text[place] in "([") - (text[place] in ")]")
+            if depth < 0 or (depth == 0 and text[place] == ","):
+                parts.append(text[start:place].strip())
+                start = place + 1
+            if depth < 0:
+                break
+        ranges = [[one.strip() for one in part[1:-1].split(",")] for part in parts[1:]]
+        tail = "".join(f", ({', '.join(one)})" for one in ranges)
+        if (
+            depth < 0
+            and ranges
+            and all(len(one) == 3 for one in ranges)
+            and text[match.end() : place] == parts[0] + tail
+        ):
+            return text[: match.start()], match[1], parts[0], ranges, text[place + 1 :]
+    return None
+
+
+_LARGE_SIGNS = {"Sum": "Σ", "Product": "Π"}
+_SUM = re.compile(rf"(?<!\w)({'|'.join(_LARGE_SIGNS)})\(")
 
 
 def _typed(text: str) -> Markup:

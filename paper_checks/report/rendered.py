@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from depthlaw.paper_checks.notation.signs import html
 from depthlaw.system.places import FIGURES, RESULTS
 
 PAGES = {
@@ -41,6 +42,10 @@ class Picture:
     name: str
     title: str
     caption: str
+
+
+_SUM = re.compile(r"\b(?:Sum|Product)\(")
+"""As sympy writes it: the pages are text, and the site typesets what else nobody can read."""
 
 
 def page(path: Path) -> Page:
@@ -90,7 +95,9 @@ def _framed(tokens: list[Token]) -> list[Token]:
         children = list[Token]()
         for child in token.children or ():
             link = f'<a href="{escape(str(child.attrs.get("src", "")))}">'
-            children += [_html(link), child, _html("</a>")] if child.type == "image" else [child]
+            is_sum = child.type == "text" and _SUM.search(child.content) is not None
+            plain = [_html(html(child.content)) if is_sum else child]
+            children += [_html(link), child, _html("</a>")] if child.type == "image" else plain
         token.children = children if token.children else token.children
     return framed
 

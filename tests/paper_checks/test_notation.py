@@ -49,11 +49,14 @@ def shown(found: Markup) -> str:
         ("-eta*||theta||*||g||_1 <= v_l^2/d", "-η·‖θ‖·‖g‖_1 ≤ v_l^2/d"),
         ("norm_gain, q_proj, xavier_normal_(weight), su-lambda-one, alphabet", None),
         ("a rate of 1e-3, S1-24 and (10), N-layer, --select alpha-one, c^degree", None),
+        ("2*Sum(a[k]/Product(b[n], (n, 1, k)), (k, 2, L), (l, 1, L))", "2Σ_k=2^LΣ_l=1^L(a[k]/Π_n=1^k(b[n]))"),
+        ("Sum(a, b) and Sum(c[l], (l, 1, L", None),
         ("theta* of an A and I, x ≤ y², 2^", "θ* of an A and I, x ≤ y², 2^"),
     ],
 )
 def test_signs_stand_for_words(text: str, seen: str | None) -> None:
     assert shown(html(text)) == (seen or text)
+    assert typed(html(text)) == text
 
 
 @given(st.lists(LETTERS, max_size=25).map("".join))
