@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
+from pathlib import Path
 from statistics import linear_regression
 from typing import Any
 
@@ -48,17 +49,18 @@ def updates(name: str, optimizer: str, num_layers: int) -> dict[str, float]:
 
 def slope_of(law: str, name: str, optimizer: str) -> float:
     """Of log2 U on log2 N over the depths of the experiment. LookupError where it is not kept."""
-    by_depth = _kept()[optimizer][name]
+    by_depth = updates_in(KEPT, _NOTE)[optimizer][name]
     logs = [math.log2(by_depth[str(n)][law]) for n in LAYERS]
     return linear_regression([math.log2(n) for n in LAYERS], logs).slope
 
 
 @cache
-def _kept() -> dict[str, Any]:
+def updates_in(path: Path, note: str) -> dict[str, Any]:
+    """What such a file keeps, by optimizer and model. note: how it is made anew. LookupError where it is not there."""
     try:
-        return json.loads(KEPT.read_text(encoding="utf-8"))["updates"]
+        return json.loads(path.read_text(encoding="utf-8"))["updates"]
     except (OSError, ValueError, KeyError):
-        raise LookupError(f"there is no readable {KEPT.name}: {_NOTE}") from None
+        raise LookupError(f"there is no readable {path.name}: {note}") from None
 
 
 def write() -> None:

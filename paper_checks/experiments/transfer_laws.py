@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cache
 from statistics import linear_regression
 from typing import Any
 
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
+from depthlaw.paper_checks.experiments.after_start_laws import updates_in
 from depthlaw.paper_checks.experiments.kernel_laws import training_network
 from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.experiments.transfer import CASES, NOTHING, RATES, WEIGHT_DECAY, arm_name, depths
@@ -58,7 +58,7 @@ def predicted(law: str, optimizer: str, model: str, rate: float) -> float:
     LookupError where it is not kept."""
     if law == NO_MOVE:
         return 0.0
-    by_depth = _kept()[optimizer][model]
+    by_depth = updates_in(KEPT, _NOTE)[optimizer][model]
     logs = [-math.log2(by_depth[str(n)][law][_key(law, rate)]) for n in depths(SMALL)]
     return linear_regression([math.log2(n) for n in depths(SMALL)], logs).slope
 
@@ -66,14 +66,6 @@ def predicted(law: str, optimizer: str, model: str, rate: float) -> float:
 def _key(law: str, rate: float) -> str:
     """That of the first step hangs on no rate."""
     return "any rate" if law == FIRST else f"2^{math.log2(rate):g}"
-
-
-@cache
-def _kept() -> dict[str, Any]:
-    try:
-        return json.loads(KEPT.read_text(encoding="utf-8"))["updates"]
-    except (OSError, ValueError, KeyError):
-        raise LookupError(f"there is no readable {KEPT.name}: {_NOTE}") from None
 
 
 def write() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer import main
@@ -165,7 +166,7 @@ def test_what_is_kept_and_is_no_text_is_asked_anew(
 
 
 def test_options_that_name_what_is_the_users_are_known() -> None:
-    for command in main.get_command(app.app).commands.values():  # type: ignore[attr-defined]
-        if command.name in app._PRINTING:
-            own = [one for one in command.params if (one.metavar or "").startswith(("FILE", "MODULE"))]
-            assert {option for one in own for option in one.opts} <= set(app._ELSEWHERE), command.name
+    commands: Any = main.get_command(app.app)
+    for name in app._PRINTING:
+        own = [one for one in commands.commands[name].params if (one.metavar or "").startswith(("FILE", "MODULE"))]
+        assert {option for one in own for option in one.opts} <= set(app._ELSEWHERE), name
