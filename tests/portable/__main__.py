@@ -29,13 +29,14 @@ FAST = "not slow and not gpu"
 
 @dataclass(frozen=True)
 class Result:
-    """text: why the machine was not run, if it was not."""
+    """text: why the machine was not run, if it was not. why: what pytest said of the tests that failed."""
 
     machine: str
     text: str = ""
     passed: int = 0
     failed: tuple[str, ...] = ()
     seconds: float = 0.0
+    why: str = ""
 
 
 def run_tests(name: str, place: Place, tests: Sequence[str]) -> Result:
@@ -55,7 +56,9 @@ def run_tests(name: str, place: Place, tests: Sequence[str]) -> Result:
     passed = re.search(r"(\d+) passed", said)
     if process.returncode and not failed:
         failed = (f"pytest: exit {process.returncode}",)
-    return Result(name, "", int(passed[1]) if passed else 0, failed, time.monotonic() - start)
+    why = re.search(r"^=+ (?:ERRORS|FAILURES) =+$.*?(?=^=+ short test summary|\Z)", said, re.MULTILINE | re.DOTALL)
+    last = (why[0] if why else said)[-8000:]
+    return Result(name, "", int(passed[1]) if passed else 0, failed, time.monotonic() - start, last)
 
 
 def try_(machine: Machine, tests: Sequence[str]) -> Result:
@@ -88,6 +91,8 @@ def show(results: Sequence[Result]) -> None:
         numbers = f"{result.passed:6}  {len(result.failed):6}  {result.seconds:7.0f}"
         print(f"{result.machine:<{width}}  {result.text or numbers}")
     for result in results:
+        if result.failed:
+            print(result.why)
         for test in result.failed:
             print(f"FAILED as {result.machine}: {test}")
     failed, ran = sum(bool(result.failed) for result in results), sum(not result.text for result in results)

@@ -61,6 +61,7 @@ def test_a_run_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pytest.
     place = Place(tmp_path, Path(sys.executable), rest | {"PYTHONPATH": str(ROOT), "COLUMNS": "40", SEED: "1"})
     result = portable.run_tests("narrow", place, ["tests"])
     assert (result.passed, {*result.failed}) == (2, {f"{SMALL}width", f"{SMALL}wrong"})
+    assert "assert False" in result.why
     nothing = replace(place, python=Path(shutil.which("false") or ""))
     assert portable.run_tests("none", nothing, ["tests"]).failed == ("pytest: exit 1",)
 
