@@ -22,6 +22,7 @@ from depthlaw.auditing.reading.graph import (
     ADDS,
     CONVOLUTION,
     FUSED_ATTENTION,
+    GATES,
     MULTIPLES,
     Edge,
     Flow,
@@ -105,7 +106,7 @@ class Branch:
         self.unread: list[str] = []
         self.mixing: list[Node] = []
         """The product of probabilities and values, where the branch is an attention."""
-        self.outs = self._matrices_of(head)
+        self.outs = self._matrices_of(head, by_gates=False)
 
     def read(self) -> Part:
         attention = self._attention()
@@ -180,10 +181,11 @@ class Branch:
     def _is_mixing(self, node: Node) -> bool:
         return node in self.flow.matrices or node in self.flow.products
 
-    def _sources(self, edge: Edge) -> list[Node]:
+    def _sources(self, edge: Edge, *, by_gates: bool = True) -> list[Node]:
         """Matrices and products that a value is made of, next to it; not those of a router's weights for experts.
 
-        A router's weight is one number for each token, where what it multiplies has a whole vector.
+        A router's weight is one number for each token, where what it multiplies has a whole vector. by_gates: also
+        those of a gate, which is a sigmoid and multiplies something that is none.
         """
         seen, waiting, sources = {edge[0]}, [edge], []
         while waiting:
@@ -195,15 +197,22 @@ class Branch:
             if is_a(node, (*MULTIPLES, "LerpBackward")) and len(data) > 1:
                 sizes = [math.prod(shape_of(*part)) for part in data]
                 data = [part for part, size in zip(data, sizes, strict=True) if size == max(sizes)]
+                data = data if by_gates else [part for part in data if not self._is_sigmoid(part[0])] or data
             for part in data:
                 if part[0] not in seen:
                     seen.add(part[0])
                     waiting.append(part)
         return self.flow.sorted(sources)
 
-    def _matrices_of(self, edge: Edge) -> list[Node]:
+    def _is_sigmoid(self, node: Node) -> bool:
+        """Whether a value is one, seen in another shape or not."""
+        while passes_on(node) and node not in self.flow.matrices:
+            node = next((part for part, _ in self._data(node)), node)
+        return is_a(node, GATES)
+
+    def _matrices_of(self, edge: Edge, *, by_gates: bool = True) -> list[Node]:
         """Matrices that a value is made of, next to it; not those of side paths of low rank."""
-        nodes = [node for node in self._sources(edge) if node in self.flow.matrices]
+        nodes = [node for node in self._sources(edge, by_gates=by_gates) if node in self.flow.matrices]
         return [node for node in nodes if not self.is_side_path(node, nodes)]
 
     def is_side_path(self, matrix: Node, others: Sequence[Node]) -> bool:

@@ -33,6 +33,7 @@ CONVOLUTION = "ConvolutionBackward"
 FUSED_ATTENTION = "ScaledDotProduct"
 ADDS = ("AddBackward", "SubBackward", "LerpBackward", "AddcmulBackward", "RsubBackward")
 MULTIPLES = ("MulBackward", "DivBackward", "NegBackward")
+GATES = ("SigmoidBackward", "HardsigmoidBackward")
 _WITH_BIAS = ("AddmmBackward", "BaddbmmBackward", "AddbmmBackward")
 _NORMS = ("NativeLayerNorm", "NativeGroupNorm", "NativeBatchNorm", "RmsNorm", "FusedRmsNorm", "LinalgVectorNorm")
 _NORM_PARTS = ("RsqrtBackward", "SqrtBackward", "NormBackward", "StdBackward", "VarBackward")

@@ -27,6 +27,7 @@ from depthlaw.auditing.reading.functions import name_functions
 from depthlaw.auditing.reading.graph import (
     ADDS,
     CONVOLUTION,
+    GATES,
     MULTIPLES,
     Flow,
     Node,
@@ -475,6 +476,13 @@ class _Look:
         inside = {node for stretch in serial for node in stretch.inside}
         names = [self.flow.matrices[node] for node in self.flow.sorted(inside) if node in self.flow.matrices]
         has_attention = any(node in self.flow.products for node in inside)
+        where = "at the beginning" if not index else "behind the last sublayer" if is_last else f"behind {self.before}"
+        if gates := self._gates_of_stream(serial):
+            self.unread.append(
+                f"{side}: {where} the stream itself is multiplied by a gate that is made of data ({gates[0]}), as in a "
+                "highway network or GTrXL, where the audit reads a x + b F(x)"
+            )
+            return
         known = {pattern_of(name) for name in self.serial.get(side, ())}
         if is_last and (again := [name for name in names if pattern_of(name) in known]):
             names = again  # without the head
@@ -483,7 +491,6 @@ class _Look:
         self.told.update(names)
         if has_attention and len(self.starts) == 1 and not self.learned:
             self.learned, self.num_read = self.streams.learned_beginnings(serial), index
-        where = "behind the last sublayer" if is_last else f"behind {self.before}" if index else "at the beginning"
         if index and self.streams.begins_anew(serial):
             self.unread.append(f"{side}: {where} a learned token reads the stream; that part is left out")
             attends = [any(node in self.flow.products for node in part.inside) for part in serial]
@@ -509,6 +516,23 @@ class _Look:
         active = [operand for operand, _ in self.flow.active_edges(node) if operand is not None]
         shapes = [shape_of(operand)[-1:] for operand in active]
         return is_a(node, ("CatBackward",)) and shapes == [(width,)] * 2 and shape_of(node)[-1:] == (2 * width,)
+
+    def _gates_of_stream(self, serial: Sequence[Stretch]) -> list[str]:
+        """Matrices of the gates of a sum of which one operand is the stream times data, as (1 - z) x + z F(x)."""
+        flow, starts = self.flow, {part.start for part in serial}
+        for node in flow.sorted(node for part in serial for node in part.inside):
+            terms = [operand for operand, _ in flow.active_edges(node)]
+            if is_a(node, ADDS) and len(terms) == 2:
+                factors = [flow.active_edges(term) if is_a(term, MULTIPLES) else [] for term in terms]
+            elif is_a(node, ("LerpBackward",)):
+                factors = [flow.active_edges(node)]
+            else:
+                continue
+            if any(len(own) > 1 and starts & {operand for operand, _ in own} for own in factors):
+                gates = flow.nearest(node, lambda part: is_a(part, GATES), flow.active)
+                nearest = [flow.nearest(gate, flow.matrices.__contains__, flow.active) for gate in gates]
+                return [flow.matrices[matrix] for own in nearest for matrix in own]
+        return []
 
     # ------------------------------------------------------------ one sublayer
 

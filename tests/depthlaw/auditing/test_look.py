@@ -728,9 +728,36 @@ def test_keys_of_a_second_sequence_are_no_second_stream() -> None:
     assert len(built.sublayers) == 5 and not built.unread and [*built.sides] == ["decoder"]
 
 
+class Gate(nn.Module):
+    """Branches behind a norm, joined to the stream by a gate that is made of it."""
+
+    def __init__(self, join: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        layers = [[nn.LayerNorm(D), nn.Linear(D, F), nn.GELU(), nn.Linear(F, D)] for _ in range(2)]
+        self.branches = nn.ModuleList(nn.Sequential(*layer) for layer in layers)
+        self.gates = nn.ModuleList(nn.Linear(D, D) for _ in layers)
+        self.first, self.norm, self.join = nn.Linear(D, D), nn.LayerNorm(D), join
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for branch, gate in zip(self.branches, self.gates, strict=True):
+            x = self.join(x, branch(x), torch.sigmoid(gate(x)))
+        return self.norm(x)
+
+
+def test_a_gate_at_the_end_of_a_branch_is_no_second_output_matrix() -> None:
+    built = read(Gate(lambda x, y, z: x + z * y), torch.randn(2, 6, D))
+    assert [[w.role for w in sub.weights] for sub in built.sublayers] == [["fc1", "fc2"]] * 2
+    assert not built.has_experts and "gates.*.weight" in built.unread[0]
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
+        *(
+            (Gate(join), "the stream itself is multiplied by a gate that is made of data .gates.0.weight.")
+            for join in (lambda x, y, z: (1 - z) * x + z * y, torch.lerp, lambda x, y, z: z * x + y)
+        ),
         (nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)), "no residual stream"),
         (nn.Tanh(), "depends on no parameter"),
         (
@@ -740,8 +767,9 @@ def test_keys_of_a_second_sequence_are_no_second_stream() -> None:
     ],
 )
 def test_what_is_no_transformer_is_refused_in_one_line(module: nn.Module, message: str) -> None:
+    is_given = isinstance(module, (nn.Tanh, Gate))
     with pytest.raises(ValueError, match=message) as refused:
-        look(module, given(torch.ones(1, 8, D), module) if isinstance(module, nn.Tanh) else guess(module))
+        look(module, given(torch.ones(1, 8, D), module) if is_given else guess(module))
     assert "\n" not in str(refused.value)
 
 
