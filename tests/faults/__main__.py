@@ -85,9 +85,9 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, str]:
     """pytest's exit code, and what it said."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", FAST, "-p", "no:cacheprovider", "--tb=short", "--color=no"]
+    options = ("-q", "-n", "0", "-m", FAST, "-p", "no:cacheprovider", "--tb=short", "--color=no", *options)
     asked = subprocess.run(
-        [*command, *options, *tests],
+        [sys.executable, "-m", "pytest", *options, *tests],
         cwd=folder,
         env=_environment(folder),
         capture_output=True,

@@ -503,13 +503,17 @@ class _Look:
                 "between the two is not read"
             )
             return
+        what = f"{'an attention' if has_attention else 'matrices'} with {names[0]}"
+        if any(map(self.streams.ways_round, serial)):  # sums there are, and none that all else passes
+            self.unread.append(
+                f"{side}: {where} no single stream goes round {what} (several streams side by side, or skips over many "
+                "layers)"
+            )
+            return
         convolves = any(node in self.flow.matrices and is_a(node, (CONVOLUTION,)) for node in inside)
         if not convolves:  # what comes before a stream, as the backbone of a detector, has its own ways
             self.serial.setdefault(side, []).extend(names)
-        what = "an attention" if has_attention else "matrices"
-        self.unread.append(
-            f"{side}: no residual connection round {what} with {names[0]}, {where} (or several streams side by side)"
-        )
+        self.unread.append(f"{side}: no residual connection round {what}, {where} (or several streams side by side)")
 
     def _joins(self, node: Node, width: int) -> bool:
         """Whether values as wide as the stream are put side by side."""

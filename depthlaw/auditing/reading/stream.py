@@ -73,7 +73,7 @@ class Streams:
         tried: set[Node] = set()
         while True:
             stretches = self._along(self.flow.chain(starts, ends), nodes)
-            broken = [part for part in stretches if part.end not in tried and len(self._ways_round(part)) > 1]
+            broken = [part for part in stretches if part.end not in tried and len(self.ways_round(part)) > 1]
             if not broken:
                 break
             for stretch in broken:
@@ -138,7 +138,7 @@ class Streams:
 
     # ------------------------------------------------------------ skips round several sublayers
 
-    def _ways_round(self, stretch: Stretch) -> list[Way]:
+    def ways_round(self, stretch: Stretch) -> list[Way]:
         """Sums of a stretch of which one operand is made of the other by matrices."""
         flow = self.flow
         if sum(node in flow.matrices for node in stretch.inside) < 2:
@@ -167,7 +167,7 @@ class Streams:
     def _cut(self, side: str, stretch: Stretch, nodes: Collection[Node]) -> None:
         """Cut what goes round several sublayers of a stretch, where that leaves sublayers alone."""
         flow = self.flow
-        within, ways = stretch.inside | {stretch.start}, self._ways_round(stretch)
+        within, ways = stretch.inside | {stretch.start}, self.ways_round(stretch)
         mixed, added = [], [(way.skip, way.sum) for way in ways if any(other.stands_in(way) for other in ways)]
         for node in flow.sorted(stretch.inside):
             operands = [operand for operand in flow.operands(node)[:2] if operand in within]

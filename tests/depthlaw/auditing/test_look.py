@@ -745,6 +745,22 @@ class Gate(nn.Module):
         return self.norm(x)
 
 
+class Placed(nn.Module):
+    """A gated stream beside places that are made of the same data, and are given to each attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.norm, self.gate = nn.Linear(D, D), nn.LayerNorm(D), nn.Linear(D, D)
+        self.layers = nn.ModuleList(nn.MultiheadAttention(D, HEADS, batch_first=True) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        places, x = self.places(x), self.norm(x)
+        for attention in self.layers:
+            y = attention(x + places, x + places, x, need_weights=False)[0]
+            x = self.norm(torch.lerp(x, y, torch.sigmoid(self.gate(x))))
+        return x
+
+
 def test_a_gate_at_the_end_of_a_branch_is_no_second_output_matrix() -> None:
     built = read(Gate(lambda x, y, z: x + z * y), torch.randn(2, 6, D))
     assert [[w.role for w in sub.weights] for sub in built.sublayers] == [["fc1", "fc2"]] * 2
@@ -758,6 +774,7 @@ def test_a_gate_at_the_end_of_a_branch_is_no_second_output_matrix() -> None:
             (Gate(join), "the stream itself is multiplied by a gate that is made of data .gates.0.weight.")
             for join in (lambda x, y, z: (1 - z) * x + z * y, torch.lerp, lambda x, y, z: z * x + y)
         ),
+        (Placed(), "at the beginning no single stream goes round an attention with places.weight"),
         (nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)), "no residual stream"),
         (nn.Tanh(), "depends on no parameter"),
         (
@@ -767,7 +784,7 @@ def test_a_gate_at_the_end_of_a_branch_is_no_second_output_matrix() -> None:
     ],
 )
 def test_what_is_no_transformer_is_refused_in_one_line(module: nn.Module, message: str) -> None:
-    is_given = isinstance(module, (nn.Tanh, Gate))
+    is_given = isinstance(module, (nn.Tanh, Gate, Placed))
     with pytest.raises(ValueError, match=message) as refused:
         look(module, given(torch.ones(1, 8, D), module) if is_given else guess(module))
     assert "\n" not in str(refused.value)
