@@ -40,6 +40,7 @@ JUDGED = {
     "fastspeech2_conformer": "right: its two stacks have their own numbers of layers, which --hf does not set, and a "
     "postnet behind the last layer's norm",
     "higgs_audio_v2": "right: each token goes through one of two FFNs, and is put back by its place; that is not read",
+    "hrm_text": "right: it has a number of layers for each of its stacks, which --hf does not set",
     "moonshine": "right: its encoder has a number of layers of its own, which --hf does not set",
     "nemotron_h": "right: its layers are those of a pattern, which --hf does not lengthen",
 }
