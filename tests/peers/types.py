@@ -43,6 +43,7 @@ JUDGED = {
     "hrm_text": "right: it has a number of layers for each of its stacks, which --hf does not set",
     "moonshine": "right: its encoder has a number of layers of its own, which --hf does not set",
     "nemotron_h": "right: its layers are those of a pattern, which --hf does not lengthen",
+    "pp_doclayout_v4": "a fault: the sums of its first decoder layer start at 1e-15, where the norms' epsilon is 1e-5",
 }
 """Of a type with faults, what a look at its code says."""
 Outcome = Mapping[str, str]

@@ -14,6 +14,7 @@ from depthlaw.auditing.fixes import NORM_CLASSES, Edit, norm_line
 from depthlaw.auditing.laws import NEAR, is_near
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, norms_ahead, norms_behind
 from depthlaw.auditing.reading.look import Built, Sublayer
+from depthlaw.auditing.reading.sublayer import ROUNDED
 from depthlaw.theory.stack import NORM_FUNCTIONS
 
 SCALE = 0.03
@@ -252,7 +253,9 @@ def _growth_at(sub: Sublayer, place: str) -> float:
 def epsilon_fault(place: str, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequence[tuple[Depth, Sublayer]]) -> Fault:
     depth = wrong[-1][0]
     there = [sub for at, sub in wrong if at is depth]
-    eps, moment = max((sub.epsilon(place) for sub in there), key=lambda told: told[1])
+    largest = max(there, key=lambda sub: sub.epsilon(place)[1])
+    eps, moment = largest.epsilon(place)
+    about = "at least" if _growth_at(largest, place) > 1 - ROUNDED else "about"  # it hides all else
     class_ = NORM_CLASSES.get(str(depth.built.norm_kind), "Norm")
     enough = min(10 ** math.floor(math.log10(moment * _SMALL_EPSILON)), _USUAL_EPSILON)
     names = (norms_ahead if place == "pre" else norms_behind)(depth.built, there)
@@ -262,7 +265,7 @@ def epsilon_fault(place: str, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequ
     fix = f"norm = {class_}(d_model, eps={enough:.0e})  # or a larger {'embedding' if is_pre else 'stream'}"
     return Fault(
         kind="epsilon",
-        says="The norms' epsilon, about {eps:.1g}, is not small beside the second moment of "
+        says=f"The norms' epsilon, {about} {{eps:.1g}}, is not small beside the second moment of "
         f"{beside}, {{moment:.1g}}.",
         terms={"eps": eps, "moment": moment},
         where=names or distinct(w.name for sub in there for w in sub.weights),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from depthlaw.auditing.reading.weights import Weight
 
-_ROUNDED = 1e-5
+ROUNDED = 1e-5
 """What rounding in single precision may make of a derivative that is 1."""
 
 
@@ -102,7 +102,7 @@ class Sublayer:
             "pre": (self.input_growth, self.second_moment),
             "post": (self.output_growth, self.end_moment),
         }[place]
-        growth = min(growth, 1 - _ROUNDED) if growth < 1 + _ROUNDED else growth  # an epsilon that is all there is
+        growth = min(growth, 1 - ROUNDED) if growth < 1 + ROUNDED else growth  # an epsilon that is all there is
         is_known = place in self.norms and 0 <= growth < 1
         return (growth / (1 - growth) * moment if is_known else math.nan), moment
 
