@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from depthlaw.auditing.inputs import Inputs
 from depthlaw.auditing.reading.graph import Edge, Flow, Node, passes_on, tensors_in
 from depthlaw.auditing.reading.look import Built, look
+from depthlaw.watching.shards import apart
 
 OTHER = "other"
 
@@ -218,6 +219,7 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.autocast(kind, enabled=False))
         stack.enter_context(_eagerly())
         stack.enter_context(_without_checkpoints())
+        stack.enter_context(apart())
         try:
             module.eval()
             yield
