@@ -207,6 +207,7 @@ class Watch:
             self._refer(reference)
         if to is not None:
             predicted = predict(built, self._optimizers, self._first)
+            self._tokens = _tokens_at(to, self._first)
             self._writer = Writer(to, self._header().model_copy(update={"predicted": predicted}))
         if self._shards is None:
             self._hook_on()
@@ -531,6 +532,18 @@ def _bare(optimizer: Any) -> Any:
 def _rank() -> int:
     dist = torch.distributed
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def _tokens_at(path: str | Path, start: int) -> int | None:
+    """That a run has seen which goes on at a step, by its file: beyond the last look in it as many for each step."""
+    if not start:
+        return None
+    try:
+        looks = [look for look in Run.read(path).looks if look.step < start]
+    except (OSError, ValueError):  # a file is told by what writes it
+        return None
+    last = looks[-1] if looks else None
+    return None if last is None or last.tokens is None else round(last.tokens * start / (last.step + 1))
 
 
 def _numbers(look: Look) -> dict[str, float]:
