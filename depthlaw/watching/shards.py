@@ -79,7 +79,9 @@ def apart() -> Iterator[None]:
     def refuse(module: nn.Module, _: Any) -> None:
         if _is_fsdp(module):
             name = type(module).__name__.removeprefix("FSDP")
-            raise ValueError(f"a {name} that FSDP2 has cut is called from elsewhere than its place among the submodules")
+            raise ValueError(
+                f"a {name} that FSDP2 has cut is called from elsewhere than its place among the submodules"
+            )
 
     hook = register_module_forward_pre_hook(refuse)
     try:

@@ -85,7 +85,20 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def run_tests(folder: Path, tests: Iterable[str], *options: str) -> tuple[int, str]:
     """pytest's exit code, and what it said."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", FAST, "-p", "no:cacheprovider", "--tb=short", "--color=no"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-m",
+        FAST,
+        "-p",
+        "no:cacheprovider",
+        "--tb=short",
+        "--color=no",
+    ]
     asked = subprocess.run(
         [*command, *options, *tests],
         cwd=folder,

@@ -15,7 +15,7 @@ import depthlaw
 from depthlaw.auditing.inputs import given
 from depthlaw.auditing.reading.look import look
 from depthlaw.auditing.updates import measured
-from depthlaw.watching.compare import change_at, learnt_limit
+from depthlaw.watching.compare import change_at, compare, described, learnt_limit
 from depthlaw.watching.probe import DIFFERENCE, FORWARD
 from depthlaw.watching.record import Run
 from tests.depthlaw.watching.models import GPT, WIDTH, batch
@@ -180,7 +180,8 @@ def test_the_run_ends_in_the_same_bits(model_options, options, tmp_path):
 class Counting(GPT):
     """Notes in attributes how often it was called, and what it answered."""
 
-    calls, noted = 0, None
+    calls: int = 0
+    noted: Any = None
 
     def forward(self, ids, targets=None):
         self.calls += 1
@@ -563,6 +564,30 @@ def test_a_function_is_called_at_each_look_beyond_the_limit(tmp_path, caplog):
     assert [(role, step) for role, step, _ in called] == [("fc2", 0), ("fc2", 1), ("fc2", 3)]
     assert all(times > 2.5 for *_, times in called)
     assert not told
+
+
+def test_what_is_no_finite_number_is_told_once_and_beyond_each_limit(tmp_path, caplog):
+    """A step that is lost moves nothing less than its limit."""
+    model, _ = two()
+    opts = optimizers(model)
+    calls = []
+    watch = depthlaw.watch(model, opts, probe=PROBE, to=tmp_path / "run.jsonl", every=1, budget=None)
+    watch.limit("fc2", 1e6, lambda *call: calls.append(call))
+    for step in range(4):
+        model(*batch(step))[1].backward()
+        opts[0].step()
+        opts[0].zero_grad()
+        if step == 2:
+            model.blocks[0].c_out.weight.data[0, 0] = math.nan
+        watch.step()
+    watch.close()
+    assert calls == [("fc2", 2, math.inf), ("fc2", 3, math.inf)]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "depthlaw: step 2: what the step moves the logits by is no finite number"
+    run = Run.read(tmp_path / "run.jsonl")
+    assert described(run)[0] == "From step 2 on, no step moved the logits by a finite number."
+    good = made(tmp_path / "good.jsonl", {role: dict.fromkeys(range(4), 1.0) for role in run.header.roles})
+    assert compare(Run.read(good), run).verdict[0].startswith("2 layers: from step 2 on, no step moved the logits by a")
 
 
 def test_an_alarm_that_fails_ends_the_watch_and_one_that_leaves_ends_the_run(tmp_path, caplog):

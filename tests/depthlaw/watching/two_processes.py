@@ -50,7 +50,8 @@ def trained(kind: str, folder: Path, *, is_watched: bool, log: Any = ()) -> dict
     else:
         if kind == "compiled":  # in place, and as a module of its own
             model.blocks[0].compile(backend="eager")
-            model.blocks[1] = torch.compile(model.blocks[1], backend="eager")
+            own: Any = torch.compile(model.blocks[1], backend="eager")
+            model.blocks[1] = own
         for block in model.blocks:
             fully_shard(block)
         fully_shard(model)
