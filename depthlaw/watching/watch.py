@@ -442,9 +442,9 @@ class Watch:
         where there is none, as at the first look.
 
         then: called with role, step and how many times as far, at each look beyond the limit (infinitely, where the
-        change is no finite number); if left out, a line is logged when that begins. What it raises ends the watch; SystemExit ends the run. With a reference all roles have
-        a limit from the beginning, at looks where they are 5 % of the change or more: twice as far, and more of a role
-        whose steps are uneven in the reference itself.
+        change is no finite number); if left out, a line is logged when that begins. What it raises ends the watch;
+        SystemExit ends the run. With a reference all roles have a limit from the beginning, at looks where they are 5 %
+        of the change or more: twice as far, and more of a role whose steps are uneven in the reference itself.
         ValueError for a limit that is not above 0.
         """
         if not update > 0:
