@@ -65,10 +65,11 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _audits(path: Path, own: Any) -> list[Asked]:
     found = own.get("audit") if isinstance(own, dict) else None
-    if found is None or own.keys() != {"audit"}:
+    several = found if isinstance(found, list) else [found]
+    if not all(isinstance(one, dict) for one in several) or own.keys() != {"audit"}:
         raise ValueError(f"{path}: [tool.depthlaw] has [tool.depthlaw.audit], or several as [[tool.depthlaw.audit]]")
     audits = []
-    for one in found if isinstance(found, list) else [found]:
+    for one in several:
         try:
             audits.append(Asked.model_validate(one))
         except ValidationError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from depthlaw.auditing.text import title
 from depthlaw.testing.outcome import Outcome
@@ -114,6 +115,6 @@ def _text(fault: Fault) -> str:
 def _result(kind: str, text: str, place: Place | None) -> dict[str, Any]:
     result: dict[str, Any] = {"ruleId": kind, "level": "error", "message": {"text": text}}
     if place is not None:
-        where = {"artifactLocation": {"uri": place.path}, "region": {"startLine": place.line}}
+        where = {"artifactLocation": {"uri": quote(place.path)}, "region": {"startLine": place.line}}
         result["locations"] = [{"physicalLocation": where}]
     return result

@@ -138,6 +138,12 @@ class Comparison:
             lines.append(f"{word} moved as far as that of {first}, within {ALIKE} times: {', '.join(alike)}")
         if apart := [role.role for role in told if not role.pairs]:
             lines.append(f"Moved in both runs at no common place, so not compared: {', '.join(apart)}")
+        lost = [
+            f"{name}: {text}"
+            for name, run in zip(self.names, (self.first, self.second), strict=True)
+            for text in _lost(run)
+        ]
+        lines = lost + lines
         if small := [role.role for role in self.roles if not role.matters]:
             lines.append(f"Below {100 * MATTERS:.0f} % of what a step changes in both runs: {', '.join(small)}")
         return [f"{line}." for line in lines]
@@ -176,6 +182,8 @@ def compare(first: Run, second: Run, by: By = "steps") -> Comparison:
     check_architecture(first, second.header, second.path)
     for run in (first, second):
         _check(run, by)
+        if not any(change_of(look, WHOLE) for look in run.looks):
+            raise ValueError(f"{run.path} has no step that moved the logits by a finite number above 0")
     whole = _beside(WHOLE, first, second, by)
     roles = [_beside(role, first, second, by) for role in roles_of(second, first)]
     if not whole.pairs and not any(role.pairs for role in roles):
@@ -223,6 +231,14 @@ def share_of(run: Run, role: str) -> float:
     shares = [1.0 if role == WHOLE else look.roles[role].share for look in run.looks if role in {WHOLE, *look.roles}]
     known = [share for share in shares if share is not None]
     return fmean(known) if known else 0.0
+
+
+def _lost(run: Run) -> list[str]:
+    """In words, where a run ends in what is no finite number."""
+    last = max((number for number, look in enumerate(run.looks) if look.whole is not None), default=-1)
+    return [
+        f"from step {look.step:,} on, no step moved the logits by a finite number" for look in run.looks[last + 1 :][:1]
+    ]
 
 
 def place_of(look: Look, by: By) -> int:
@@ -326,7 +342,7 @@ def described(run: Run) -> list[str]:
     """The verdict of one run by itself: what its last step moved, and how that has changed since the first look."""
     _check(run, "steps")
     first, last = run.looks[0], run.looks[-1]
-    lines = []
+    lines = [f"{text[0].upper()}{text[1:]}." for text in _lost(run)]
     if (whole := change_of(last, WHOLE)) is not None:
         shares = {role: own.share for role, own in last.roles.items() if own.share is not None and own.share >= MATTERS}
         most = sorted(shares, key=lambda role: -shares[role])

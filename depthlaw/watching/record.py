@@ -119,8 +119,9 @@ class Run(_Line):
 
     @classmethod
     def read(cls, path: Path | str) -> Run:
-        """OSError, and ValueError in one line for what is no such file. A last line that was cut off is left out, and
-        of several looks at one step, as where a run went on from a checkpoint, the last one counts."""
+        """OSError, and ValueError in one line for what is no such file. A last line that was cut off is left out. A
+        look that is not behind the one before it is of a run that went back, to a checkpoint or to its start: what the
+        file had of that step and later ones is no part of the run."""
         lines = read_all(Path(path)).decode(errors="replace").split("\n")[:-1]
         if not lines:
             raise NothingYetError(f"{path} has no line that is whole: nothing was watched yet")
@@ -131,8 +132,8 @@ class Run(_Line):
                 look = Look.model_validate_json(line)
             except ValidationError as error:
                 raise ValueError(f"{path}, line {number}: {_first(error)}") from None
-            looks[look.step] = look
-        return cls(path=str(path), header=header, looks=[looks[step] for step in sorted(looks)])
+            looks = {step: one for step, one in looks.items() if step < look.step} | {look.step: look}
+        return cls(path=str(path), header=header, looks=[*looks.values()])
 
 
 def check_architecture(run: Run, header: Header, what: str) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from depthlaw.auditing.inputs import Inputs
 from depthlaw.auditing.reading.graph import Edge, Flow, Node, passes_on, tensors_in
 from depthlaw.auditing.reading.look import Built, look
+from depthlaw.watching.shards import apart
 
 OTHER = "other"
 
@@ -208,8 +209,8 @@ def observed(module: nn.Module, on: Any, paths: set[str] | None = None) -> Itera
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """A pass that the training run does not feel: no gradient, no dropout, no autocast, nothing compiled, and the
-    random generators and modes as they were."""
-    modes = [(part, part.training) for part in module.modules()]
+    random generators, modes and what modules note in attributes (a number of calls, a loss) as they were."""
+    modes = [(part, part.training, dict(vars(part))) for part in module.modules()]
     kind = next((parameter.device.type for parameter in module.parameters()), "cpu")
     devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
     with ExitStack() as stack:
@@ -218,12 +219,17 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.autocast(kind, enabled=False))
         stack.enter_context(_eagerly())
         stack.enter_context(_without_checkpoints())
+        stack.enter_context(apart())
         try:
             module.eval()
             yield
         finally:
-            for part, mode in modes:
+            for part, mode, noted in modes:
                 part.training = mode
+                own = vars(part)
+                for name in [name for name in own if name not in noted]:
+                    del own[name]
+                own.update({name: value for name, value in noted.items() if own.get(name) is not value})
 
 
 def _eagerly() -> Any:

@@ -6,11 +6,14 @@ which steps these are: the first process decides, and takes part when its own wa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 
 class Shards:
@@ -68,6 +71,25 @@ def _is_fsdp(module: nn.Module) -> bool:
     return any(base.__name__ == "FSDPModule" for base in type(module).__bases__)
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """In this block no module is called that FSDP2 has cut, since that would wait for processes that know nothing of
+    it, and the run with it: ValueError instead."""
+
+    def refuse(module: nn.Module, _: Any) -> None:
+        if _is_fsdp(module):
+            name = type(module).__name__.removeprefix("FSDP")
+            raise ValueError(
+                f"a {name} that FSDP2 has cut is called from elsewhere than its place among the submodules"
+            )
+
+    hook = register_module_forward_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def _plain(module: nn.Module, parameters: dict[int, nn.Parameter], known: dict[int, nn.Module]) -> nn.Module:
     """A copy of the class that fully_shard has put its own before, with these parameters and without its hooks."""
     if id(module) in known:
@@ -80,9 +102,12 @@ def _plain(module: nn.Module, parameters: dict[int, nn.Parameter], known: dict[i
     own["_parameters"] = {name: p if p is None else parameters[id(p)] for name, p in module._parameters.items()}
     own["_buffers"] = {name: buffer if buffer is None else buffer.clone() for name, buffer in module._buffers.items()}
     own["_modules"] = {}
+    own.pop("_compiled_call_impl", None)  # which would call the module that is cut
     vars(copy).update(own)
     for name, child in module._modules.items():
         copy._modules[name] = None if child is None else _plain(child, parameters, known)
+    if kind.__name__ == "OptimizedModule":  # of torch.compile, whose own forward calls the module that is cut
+        vars(copy)["forward"] = copy._modules["_orig_mod"]
     return copy
 
 

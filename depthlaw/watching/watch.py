@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.auditing.reading.look import Built
 from depthlaw.watching.clients import Log, as_log
-from depthlaw.watching.compare import MATTERS, change_at, learnt_limit
+from depthlaw.watching.compare import MATTERS, WHOLE, change_at, learnt_limit
 from depthlaw.watching.predicted import predict
 from depthlaw.watching.probe import Moved, Probe, is_sharded
 from depthlaw.watching.record import Header, Look, Part, Role, Run, Writer, check_architecture
@@ -207,6 +207,7 @@ class Watch:
             self._refer(reference)
         if to is not None:
             predicted = predict(built, self._optimizers, self._first)
+            self._tokens = _tokens_at(to, self._first)
             self._writer = Writer(to, self._header().model_copy(update={"predicted": predicted}))
         if self._shards is None:
             self._hook_on()
@@ -440,10 +441,10 @@ class Watch:
         """Tell when a role moves the logits more than so many times as far as in the reference at the same step, or,
         where there is none, as at the first look.
 
-        then: called with role, step and how many times as far, at each look beyond the limit; if left out, a line is
-        logged when that begins. What it raises ends the watch; SystemExit ends the run. With a reference all roles have
-        a limit from the beginning, at looks where they are 5 % of the change or more: twice as far, and more of a role
-        whose steps are uneven in the reference itself.
+        then: called with role, step and how many times as far, at each look beyond the limit (infinitely, where the
+        change is no finite number); if left out, a line is logged when that begins. What it raises ends the watch;
+        SystemExit ends the run. With a reference all roles have a limit from the beginning, at looks where they are 5 %
+        of the change or more: twice as far, and more of a role whose steps are uneven in the reference itself.
         ValueError for a limit that is not above 0.
         """
         if not update > 0:
@@ -457,10 +458,17 @@ class Watch:
         self._limits[role] = float(update), then
 
     def _warn(self, look: Look) -> None:
+        if look.whole is not None:
+            self._beyond.discard(WHOLE)
+        elif WHOLE not in self._beyond:
+            self._beyond.add(WHOLE)
+            _LOG.warning("depthlaw: step %d: what the step moves the logits by is no finite number", look.step)
         for role, own in look.roles.items():
-            if not own.change:
+            if own.change == 0:
                 continue
-            if self._reference is not None:
+            if own.change is None:  # no finite number
+                times, what = math.inf, "before"
+            elif self._reference is not None:
                 times, what = own.beside_reference, "in the reference"
             else:
                 times, what = own.change / self._bases.setdefault(role, own.change), "at the first look"
@@ -531,6 +539,18 @@ def _bare(optimizer: Any) -> Any:
 def _rank() -> int:
     dist = torch.distributed
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def _tokens_at(path: str | Path, start: int) -> int | None:
+    """That a run has seen which goes on at a step, by its file: beyond the last look in it as many for each step."""
+    if not start:
+        return None
+    try:
+        looks = [look for look in Run.read(path).looks if look.step < start]
+    except (OSError, ValueError):  # a file is told by what writes it
+        return None
+    last = looks[-1] if looks else None
+    return None if last is None or last.tokens is None else round(last.tokens * start / (last.step + 1))
 
 
 def _numbers(look: Look) -> dict[str, float]:

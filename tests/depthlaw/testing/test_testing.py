@@ -182,6 +182,8 @@ def test_reports_have_each_fault_with_its_place() -> None:
     where = result["locations"][0]["physicalLocation"]
     assert where["artifactLocation"]["uri"].endswith("testing/test_testing.py")
     assert where["region"]["startLine"] == build.__code__.co_firstlineno
+    (result,) = sarif_of([(outcome, Place("my models/gpt.py", 3))])["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "my%20models/gpt.py"
     ignored = Outcome.of(of(build), ignore={"norms": "in our *head*"})
     (result,) = sarif_of([(ignored, None)])["runs"][0]["results"]
     assert result["suppressions"] == [{"kind": "external", "justification": "in our *head*"}]
@@ -255,6 +257,7 @@ def test_faults_fail_but_for_those_that_are_ignored(here: Path) -> None:
         ("[tool.depthlaw.audit]\nlayers = '2,4'\n", "layers: Input should be a valid list"),
         ("[tool.depthlaw.audit]\nlayers = [0]\n", "layers.0: Input should be greater than or equal to 1"),
         ("[tool.depthlaw]\nfactory = 'a:b'\n", "[tool.depthlaw] has [tool.depthlaw.audit], or several"),
+        ("[tool.depthlaw]\naudit = 'a:b'\n", "[tool.depthlaw] has [tool.depthlaw.audit], or several"),
         ("[tool.depthlaw.audit]\nignore = {norms = ''}\n", "norms has no reason"),
         ("[tool.depthlaw.audit]\n", "give MODULE:FACTORY or --hf NAME"),
         ("[tool\n", "cannot be read"),

@@ -97,6 +97,9 @@ def test_runs_that_have_nothing_in_common_are_refused(tmp_path):
     later = run(tmp_path / "c", {"fc2": {100: 1.0, 200: 1.0}})
     with pytest.raises(ValueError, match=r"have no steps in common: 0 to 80 and 100 to 200"):
         compare(first, later)
+    still = run(tmp_path / "e", {"fc2": {0: 0.0, 1: 0.0}})
+    with pytest.raises(ValueError, match=r"e has no step that moved the logits by a finite number above 0"):
+        compare(first, still)
     empty = run(tmp_path / "d", {"fc2": {}})
     with pytest.raises(NothingYetError, match="has no look yet"):
         compare(first, empty)

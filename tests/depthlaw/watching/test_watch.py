@@ -15,7 +15,7 @@ import depthlaw
 from depthlaw.auditing.inputs import given
 from depthlaw.auditing.reading.look import look
 from depthlaw.auditing.updates import measured
-from depthlaw.watching.compare import change_at, learnt_limit
+from depthlaw.watching.compare import change_at, compare, described, learnt_limit
 from depthlaw.watching.probe import DIFFERENCE, FORWARD
 from depthlaw.watching.record import Run
 from tests.depthlaw.watching.models import GPT, WIDTH, batch
@@ -177,6 +177,30 @@ def test_the_run_ends_in_the_same_bits(model_options, options, tmp_path):
     assert all(0 < part.share < 1 and -1 < part.cosine < 1 and part.second_moment > 0 for part in watch.last.stream)
 
 
+class Counting(GPT):
+    """Notes in attributes how often it was called, and what it answered."""
+
+    calls: int = 0
+    noted: Any = None
+
+    def forward(self, ids, targets=None):
+        self.calls += 1
+        logits, loss = super().forward(ids, targets)
+        self.noted = logits.square().mean()
+        return logits, None if loss is None else loss + self.noted / self.calls
+
+
+def test_what_a_module_notes_of_its_calls_is_that_of_the_run():
+    torch.manual_seed(1)
+    model = Counting()
+    twin = copy.deepcopy(model)
+    train(model, optimizers(model), watched=True, every=1)
+    train(twin, optimizers(twin))
+    assert model.calls == twin.calls == 4
+    assert torch.equal(model.noted, twin.noted)
+    assert all(torch.equal(*pair) for pair in zip(weights(model).values(), weights(twin).values(), strict=True))
+
+
 def test_differences_find_what_forward_mode_finds_and_leave_the_same_bits():
     model, twin = two()
     by_mode = train(model, optimizers(model), 2, watched=True, every=1)
@@ -304,8 +328,23 @@ def test_the_file_has_a_header_and_goes_on_with_the_same_run(tmp_path):
         file.write('{"step": 2, "cut')
     train(model, optimizers(model), 2, watched=True, every=1, to=path, start=1)
     run = Run.read(path)
-    assert [one.step for one in run.looks] == [0, 1, 2]
-    assert run.looks[-1].tokens == 64
+    assert [(one.step, one.tokens) for one in run.looks] == [(0, 32), (1, 64), (2, 96)]
+
+
+def test_what_a_run_went_back_behind_is_no_part_of_it(tmp_path):
+    """Nor does a run that is begun anew mix with what its file had."""
+    path = tmp_path / "run.jsonl"
+    for num_steps, start, places in (
+        (9, 0, [0, 1, 2, 4, 8]),
+        (2, 3, [0, 1, 2, 3, 4]),
+        (2, 7, [0, 1, 2, 3, 4, 7, 8]),
+        (3, 0, [0, 1, 2]),
+    ):
+        model, _ = two()
+        train(model, optimizers(model), num_steps, watched=True, every=100, to=path, start=start)
+        looks = Run.read(path).looks
+        assert [one.step for one in looks] == places
+        assert [one.tokens for one in looks] == [32 * (step + 1) for step in places]
 
 
 def wrong_file(path):
@@ -525,6 +564,30 @@ def test_a_function_is_called_at_each_look_beyond_the_limit(tmp_path, caplog):
     assert [(role, step) for role, step, _ in called] == [("fc2", 0), ("fc2", 1), ("fc2", 3)]
     assert all(times > 2.5 for *_, times in called)
     assert not told
+
+
+def test_what_is_no_finite_number_is_told_once_and_beyond_each_limit(tmp_path, caplog):
+    """A step that is lost moves nothing less than its limit."""
+    model, _ = two()
+    opts = optimizers(model)
+    calls = []
+    watch = depthlaw.watch(model, opts, probe=PROBE, to=tmp_path / "run.jsonl", every=1, budget=None)
+    watch.limit("fc2", 1e6, lambda *call: calls.append(call))
+    for step in range(4):
+        model(*batch(step))[1].backward()
+        opts[0].step()
+        opts[0].zero_grad()
+        if step == 2:
+            model.blocks[0].c_out.weight.data[0, 0] = math.nan
+        watch.step()
+    watch.close()
+    assert calls == [("fc2", 2, math.inf), ("fc2", 3, math.inf)]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "depthlaw: step 2: what the step moves the logits by is no finite number"
+    run = Run.read(tmp_path / "run.jsonl")
+    assert described(run)[0] == "From step 2 on, no step moved the logits by a finite number."
+    good = made(tmp_path / "good.jsonl", {role: dict.fromkeys(range(4), 1.0) for role in run.header.roles})
+    assert compare(Run.read(good), run).verdict[0].startswith("2 layers: from step 2 on, no step moved the logits by a")
 
 
 def test_an_alarm_that_fails_ends_the_watch_and_one_that_leaves_ends_the_run(tmp_path, caplog):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import depthlaw
@@ -25,13 +26,32 @@ def fail(numbers: dict[str, float], step: int) -> None:
         raise OSError("the log is lost")
 
 
+class Listed(GPT):
+    """Calls its blocks from a list of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = [*self.blocks]
+
+    def forward(self, ids: torch.Tensor, targets: torch.Tensor | None = None) -> Any:
+        x = self.table(ids) + self.places.weight[: ids.shape[1]]
+        for block in self.listed:
+            x = block(x)
+        logits = self.head(self.ln_f(x))
+        return logits, None if targets is None else functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
 def trained(kind: str, folder: Path, *, is_watched: bool, log: Any = ()) -> dict[str, torch.Tensor]:
     torch.manual_seed(1)
-    model = GPT()
+    model = Listed() if kind == "listed" else GPT()
     run = model
     if kind == "ddp":
         run = DistributedDataParallel(model)
     else:
+        if kind == "compiled":  # in place, and as a module of its own
+            model.blocks[0].compile(backend="eager")
+            own: Any = torch.compile(model.blocks[1], backend="eager")
+            model.blocks[1] = own
         for block in model.blocks:
             fully_shard(block)
         fully_shard(model)
@@ -49,7 +69,7 @@ def trained(kind: str, folder: Path, *, is_watched: bool, log: Any = ()) -> dict
         if watch is not None:
             watch.step()
     parameters: list[tuple[str, Any]] = [*model.named_parameters()]
-    whole = {name: p.full_tensor() if kind == "fsdp" else p for name, p in parameters}
+    whole = {name: p if kind == "ddp" else p.full_tensor() for name, p in parameters}
     return {name: value.detach().clone() for name, value in whole.items()}
 
 
@@ -65,6 +85,9 @@ def main(folder: Path) -> None:
         for is_watched in (True, False):
             ends[f"{kind}, {is_watched}"] = trained(kind, folder, is_watched=is_watched)
         ends[f"{kind}, fails"] = trained(kind, folder, is_watched=True, log=fail)
+    for kind in ("compiled", "listed"):
+        for is_watched in (True, False):
+            ends[f"{kind}, {is_watched}"] = trained(kind, folder, is_watched=is_watched)
     torch.save(ends, folder / f"{rank}.pt")
     (folder / f"{rank}.json").write_text(json.dumps(lines), encoding="utf-8")
     dist.barrier()
