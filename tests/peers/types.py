@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import resource
 import sys
 import warnings
 from collections import Counter
@@ -32,13 +33,16 @@ from depthlaw.auditing.builders import hugging_face
 PINNED = Path(__file__).with_name("types.json")
 WIDTH, LAYERS, SECONDS = 64, (2, 4), 30
 _AT_ONCE = 2
+_MEMORY = 10 * 2**30
+"""Bytes, for each: beyond that the system would end whatever else runs."""
 _MOST = 200
 """Letters of a reason."""
-_SLOW = "slow"
+_LEFT_OUT = "left out"
 """What hangs on the machine is told, and not kept."""
 JUDGED = {
     "fastspeech2_conformer": "right: its two stacks have their own numbers of layers, which --hf does not set, and a "
     "postnet behind the last layer's norm",
+    "flava": "right: its three stacks have numbers of layers of their own, which --hf does not set",
     "higgs_audio_v2": "right: each token goes through one of two FFNs, and is put back by its place; that is not read",
     "hrm_text": "right: it has a number of layers for each of its stacks, which --hf does not set",
     "moonshine": "right: its encoder has a number of layers of its own, which --hf does not set",
@@ -60,6 +64,7 @@ def outcome(name: str) -> str:
         answer = audit(build, LAYERS, recipe=recipe, measures=False, has_nearest=False)
     except ValueError as error:
         word = "not built" if str(error).startswith("the builder failed") else "refused"
+        word = _LEFT_OUT if "GiB of memory" in str(error) or "t allocate memory" in str(error) else word
         return f"{word}: {error}"[:_MOST]
     told = (f"{fault.kind} ({fault.role})" if fault.role else fault.kind for fault in answer.faults)
     kinds = ", ".join(sorted({*told}))
@@ -67,6 +72,7 @@ def outcome(name: str) -> str:
 
 
 def _tell(name: str, answers: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     try:
         answers.send(outcome(name))
     except Exception as error:  # what is no refusal is a mistake of ours
@@ -81,7 +87,7 @@ def _within_time(name: str) -> str:
     process.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(SECONDS) else f"{_SLOW}: longer than {SECONDS} s"
+        return ours.recv() if ours.poll(SECONDS) else f"{_LEFT_OUT}: longer than {SECONDS} s"
     except EOFError:
         return "crashed: the process ended"
     finally:
@@ -107,7 +113,7 @@ def table(found: Outcome) -> Iterator[str]:
     """How many types there are of each outcome, and of each reason."""
     words = Counter(text.partition(":")[0] for text in found.values())
     yield f"{len(found)} types: {', '.join(f'{number} {word}' for word, number in words.most_common())}"
-    for word in ("faults", "crashed", "slow"):
+    for word in ("faults", "crashed", _LEFT_OUT):
         for name, text in found.items():
             if text.startswith(word):
                 yield f"  {name}: {text}{f' (judged {JUDGED[name]})' if name in JUDGED else ''}"
@@ -124,11 +130,11 @@ def main(arguments: Sequence[str]) -> int:
     for name, text in outcomes(names):
         found[name] = text
         if text != pins.get(name):
-            wrong += name in pins and not text.startswith(_SLOW)
+            wrong += name in pins and not text.startswith(_LEFT_OUT)
             print(f"  {name}: {text}\n    pinned: {pins.get(name, 'nothing')}", flush=True)
     print("\n".join(table(found)))
     if is_pinning:
-        kept = {name: text for name, text in {**pins, **found}.items() if not text.startswith(_SLOW)}
+        kept = {name: text for name, text in {**pins, **found}.items() if not text.startswith(_LEFT_OUT)}
         everything = {"transformers": transformers.__version__, "types": dict(sorted(kept.items()))}
         PINNED.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
     return int(wrong > 0 and not is_pinning)
