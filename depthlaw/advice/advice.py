@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from depthlaw.sims.stats import Estimate
+
+
+_APPLIED: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models whose parameters a remedy has multiplied."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -158,7 +163,8 @@ class Advice:
 
         Of advice for a model of one's own, ``advise(model=...)``. lr, eps, weight_decay: those of the tuned model.
         remedy: its name, or "best". is_tuned: for the tuned model, where the remedy changes that one, too. ValueError,
-        in one line, where the remedy wants another forward pass, or the model is not the one that was read.
+        in one line, where the remedy wants another forward pass, the model is not the one that was read, or its
+        parameters were scaled already.
         """
         from depthlaw.advice.own_changes import changed_by, initialised, param_groups
 
@@ -168,7 +174,12 @@ class Advice:
         changed = changed_by(self.named(remedy), own, self.optimizer, is_tuned=is_tuned)
         if changed.must_change:
             raise ValueError(f"{remedy} is not in the parameters alone: {'; '.join(changed.must_change)}")
-        return param_groups(initialised(model, changed), self.optimizer, lr, eps, weight_decay)
+        if model in _APPLIED:
+            raise ValueError("apply has scaled the parameters of this model already: build it anew")
+        rows = initialised(model, changed)
+        if changed.slices or any(row.scale != 1 for _, row in rows.values()):
+            _APPLIED.add(model)
+        return param_groups(rows, self.optimizer, lr, eps, weight_decay)
 
     def named(self, remedy: str) -> Remedy:
         """A remedy by its name, or the best one. ValueError, in one line, for a name that none has."""

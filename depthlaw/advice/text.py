@@ -251,6 +251,7 @@ def _kinds(remedy: Remedy) -> str:
         "learning rates": "learning rate of" in text,
         "branch weight": "branch weight" in text,
         "residual weight": "residual weight" in text,
+        "embedding": "embedding x" in text,
         "init": "standard deviation of" in text or "init " in text,
         "the tuned model, too": not remedy.keeps_tuned,
     }

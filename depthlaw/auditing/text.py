@@ -42,7 +42,8 @@ def title(audit: Answer, num_counted: int | None = None) -> str:
     built = type(audit.depths[-1].built.module).__name__
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
     if audit.claimed is not None:
-        return f"{start}, compared with {audit.claimed.name}: {text}"
+        explodes = "" if audit.exponential is None else _grows(audit)
+        return f"{start}, compared with {audit.claimed.name}: {text}{explodes}"
     grows = _grows(audit)
     if audit.nearest is None:
         return f"{start}, like no scheme or recipe that is known: {text}{grows}"

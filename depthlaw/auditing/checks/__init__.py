@@ -56,6 +56,7 @@ WITHOUT_CLAIM: Sequence[Check] = (
     odd.odd_weights,
     odd.odd_stds,
     norms.unnormed_ends,
+    norms.kinds_without_norms,
     weights.growing_branches,
     weights.growing_stream,
 )

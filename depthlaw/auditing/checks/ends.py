@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from depthlaw.auditing.faults import Amount, Fault, Faults, Remark, distinct
-from depthlaw.auditing.fixes import Edit
+from depthlaw.auditing.fixes import NORMAL, Code, Edit
 from depthlaw.auditing.laws import is_near, scatter
 from depthlaw.auditing.models import Beside, Depth, Models
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig
@@ -26,7 +26,12 @@ def embeddings(beside: Beside) -> Faults:
     depth, asked = off
     built = depth.built
     stds = beside.claimed.start_stds(asked, has_positions="positions" in built.others.values())
-    lines = [f"nn.init.normal_({of}.weight, std={std:.4g})" for of, std in stds.items() if std]
+    lines = [
+        NORMAL.format(f'"{name}"', "", f"{std:.4g}")
+        for of, std in stds.items()
+        for name in _tables(depth, of)
+        if std and built.flow.parameters[name].ndim > 1
+    ]
     yield _of_start(f"The stream begins at another scale than {beside.name}'s.", depth, asked, lines)
 
 
@@ -71,8 +76,8 @@ def _asked_start(asked: ModelConfig) -> float:
     return asked.embedding_std * asked.embedding_multiplier
 
 
-def _tables(depth: Depth) -> list[str]:
-    return [name for name, role in depth.built.others.items() if role in ("embedding", "positions")]
+def _tables(depth: Depth, *roles: str) -> list[str]:
+    return [name for name, role in depth.built.others.items() if role in (roles or ("embedding", "positions"))]
 
 
 def _is_normed(depth: Depth, asked: ModelConfig) -> bool:
@@ -91,7 +96,8 @@ def heads(beside: Beside) -> Faults:
         built = depth.built
         wanted = asked.head_gain / math.sqrt(asked.d_model)
         names = [name for name, role in built.others.items() if role == "head"]
-        tables = [head for name in names if (head := built.flow.parameters[name].detach().double()).ndim > 1]
+        names_of_tables = [name for name in names if built.flow.parameters[name].ndim > 1]
+        tables = [built.flow.parameters[name].detach().double() for name in names_of_tables]
         if not tables or tables[0].shape[-1] != asked.d_model:
             continue
         std = tables[0].std().item()
@@ -104,7 +110,7 @@ def heads(beside: Beside) -> Faults:
                 where=distinct(names),
                 amount=f"std {std:.3g}",
                 asked=f"std {wanted:.3g}",
-                program=(Edit(f"nn.init.normal_(head.weight, std={wanted:.4g})"),),
+                program=tuple(Code(NORMAL.format(f'"{name}"', "", f"{wanted:.4g}")) for name in names_of_tables),
                 roles=("head",),
             )
             return

@@ -10,7 +10,7 @@ from itertools import product
 from depthlaw.auditing.checks.weights import summed_as_asked
 from depthlaw.auditing.expected import Pair
 from depthlaw.auditing.faults import PLACES, Amount, Fault, Faults, Remark, distinct, layers_text
-from depthlaw.auditing.fixes import NORM_CLASSES, Edit, norm_line
+from depthlaw.auditing.fixes import NORM_CLASSES, Edit, norm_line, summed
 from depthlaw.auditing.laws import NEAR, is_near
 from depthlaw.auditing.models import Beside, Depth, Models, by_depth, norms_ahead, norms_behind
 from depthlaw.auditing.reading.look import Built, Sublayer
@@ -98,6 +98,33 @@ def _of_place(
         roles=(place,),
         side=sides[0] if len(sides) < len(deepest.built.sides) else None,
     )
+
+
+def kinds_without_norms(models: Models) -> Faults:
+    """Sublayers of one kind that have no norm at all, where all others of their side have one before their branch or
+    behind it: what each adds grows with the stream, which then explodes."""
+    for side, own in models.last.built.sides.items():
+        known = [sub for sub in own if not sub.is_unknown and sub.branch_weight]
+        bare = [sub for sub in known if not sub.norms]
+        normed = [sub for sub in known if sub.norms & {"pre", "branch"}]
+        kinds = {sub.kind for sub in bare}
+        if not bare or len(bare) + len(normed) < len(known) or kinds & {sub.kind for sub in normed} or not normed:
+            continue
+        if any("post" in sub.norms for sub in known):
+            continue  # behind which the stream has its size again
+        wanted = normed[0].norms & {"pre", "branch"}
+        yield Fault(
+            kind="norms",
+            says="No norm stands before or behind the branch of any {kinds} sublayer, as one does in all others: what "
+            "it adds grows with the stream, exponentially with depth.",
+            terms={"kinds": " and ".join(sorted(kinds))},
+            where=distinct(weight.name for sub in bare for weight in sub.weights),
+            amount=Amount("", frozenset()),
+            asked=Amount("", wanted),
+            program=(Edit(summed("", "", wanted)),),
+            roles=tuple(sorted(wanted)),
+            side=side,
+        )
 
 
 def norms_of_queries(beside: Beside) -> Faults:

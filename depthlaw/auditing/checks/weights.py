@@ -22,12 +22,15 @@ def residual_weights(beside: Beside) -> Faults:
     for side, own in beside.by_side:
         wrong = [(depth, pair) for depth, pair in own if not is_near(*_ratio_where_post(pair), NEAR)]
         if wrong:
+            is_right = all(is_near(p.built.residual_weight, p.asked.residual_weight, NEAR) for _, p in wrong)
+            word = "branch weight" if is_right else "residual weight"
+            name = word.replace(" ", "_")
             yield Fault(
-                kind="residual-weight",
-                says=_cause(beside, "residual weight", own, wrong),
+                kind=word.replace(" ", "-"),
+                says=_cause(beside, word, own, wrong),
                 where=names_of(wrong),
-                amount=Amount("residual weight", by_depth((d, p.built.residual_weight) for d, p in own)),
-                asked=Amount("residual weight", by_depth((d, p.asked.residual_weight) for d, p in own)),
+                amount=Amount(word, by_depth((d, getattr(p.built, name)) for d, p in own)),
+                asked=Amount(word, by_depth((d, getattr(p.asked, name)) for d, p in own)),
                 program=(summed_as_asked(beside, *wrong[-1]),),
                 side=side,
             )

@@ -256,6 +256,16 @@ def test_a_parameter_that_was_not_read_is_refused() -> None:
             call()
 
 
+def test_parameters_are_scaled_once() -> None:
+    """Where a remedy changes rates alone, it may be applied again."""
+    advice, model = asked("pre", "adamw"), made("pre", MANY, 0)
+    for _ in range(2):
+        advice.apply(model, lr=1.0, remedy="learning-rates")
+    advice.apply(model, lr=1.0, remedy="depth-mup")
+    with pytest.raises(ValueError, match="has scaled the parameters of this model already"):
+        advice.apply(model, lr=1.0, remedy="depth-mup")
+
+
 @pytest.mark.parametrize("num_layers", [MANY - 1, MANY + 1])
 def test_a_model_of_another_depth_is_refused(num_layers: int) -> None:
     """Its names all fit, and the numbers are those of another depth."""

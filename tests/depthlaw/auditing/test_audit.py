@@ -510,6 +510,22 @@ def test_norms_behind_a_sum_that_do_not_normalise_are_a_fault(claim: dict[str, A
     assert [fault.kind for fault in slight] == ["epsilon"] * bool(claim)
 
 
+def test_one_kind_of_sublayer_without_norms_is_a_fault_by_itself() -> None:
+    """Not where a norm on the stream gives it its size again."""
+    bare = replace(GPT_2, norms=lambda at: frozenset() if at.kind == "ffn" else frozenset({"pre"}))
+    (fault,) = audit(transformer(bare, gpt_2), (2, 4), measures=False).faults
+    assert (fault.kind, fault.roles) == ("norms", ("pre",)) and "any ffn sublayer" in fault.what
+    half = replace(bare, norms=lambda at: frozenset() if at.kind == "ffn" else frozenset({"pre", "post"}))
+    faults = audit(transformer(half, gpt_2), (2, 4), measures=False).faults
+    assert not [fault for fault in faults if "any ffn sublayer" in fault.what]
+
+
+def test_a_number_on_the_branches_of_post_norm_is_told_as_theirs() -> None:
+    scaled = replace(DEEPNORM, residual_weight=lambda _: 1.0, branch_weight=lambda at: at.num_layers**0.25)
+    (fault,) = audit(transformer(scaled, lambda _: 1.0), (2, 4), scheme="post-ln", measures=False).faults
+    assert fault.kind == "branch-weight" and fault.found != fault.expected == "branch weight 1 at every depth"
+
+
 class Looped(nn.Module):
     """One pre-norm layer, run several times."""
 
