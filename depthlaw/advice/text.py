@@ -286,7 +286,9 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
         "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
-        f"ratio is furthest from 1, or in all roles together. {_LATER if later else ''}"
+        "ratio is furthest from 1, or in all roles together. How far: by how much one logit changes, by a step that is "
+        "taken to change that logit; what a step of a training loss over many tokens moves, `depthlaw watch` measures. "
+        f"{_LATER if later else ''}"
         "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
         "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
