@@ -45,9 +45,16 @@ JUDGED = {
     "flava": "right: its three stacks have numbers of layers of their own, which --hf does not set",
     "higgs_audio_v2": "right: each token goes through one of two FFNs, and is put back by its place; that is not read",
     "hrm_text": "right: it has a number of layers for each of its stacks, which --hf does not set",
+    "mask2former": "right: its backbone has its layers in stages, which --hf does not set",
+    "maskformer": "right: its backbone has its layers in stages, which --hf does not set",
+    "mimi_encoder": "right: it is published without a final norm, and a convolution reads its stream",
     "moonshine": "right: its encoder has a number of layers of its own, which --hf does not set",
     "nemotron_h": "right: its layers are those of a pattern, which --hf does not lengthen",
+    "pocket_tts_audio_tokenizer_encoder": "right: as Mimi's encoder, which it is",
     "pp_doclayout_v4": "a fault: the sums of its first decoder layer start at 1e-15, where the norms' epsilon is 1e-5",
+    "sam_hq_vision_model": "a fault: its configuration draws every matrix at 1e-10; its neck has norms of its own",
+    "sam_vision_model": "a fault: its configuration draws every matrix at 1e-10; its neck has norms of its own",
+    "xlstm": "right: it has a number of blocks of its own, which --hf does not set",
 }
 """Of a type with faults, what a look at its code says."""
 Outcome = Mapping[str, str]
