@@ -72,7 +72,7 @@ def outcome(name: str) -> str:
     except ValueError as error:
         word = "not built" if str(error).startswith("the builder failed") else "refused"
         word = _LEFT_OUT if "GiB of memory" in str(error) or "t allocate memory" in str(error) else word
-        return f"{word}: {error}"[:_MOST]
+        return f"{word}: {error}".replace(sys.prefix, "")[:_MOST]
     told = (f"{fault.kind} ({fault.role})" if fault.role else fault.kind for fault in answer.faults)
     kinds = ", ".join(sorted({*told}))
     return f"faults: {kinds}" if kinds else "read"
