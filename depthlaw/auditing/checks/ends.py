@@ -31,7 +31,7 @@ def embeddings(beside: Beside) -> Faults:
         for of, std in stds.items()
         for name in _tables(depth, of)
         if std and built.flow.parameters[name].ndim > 1
-    ]
+    ] or [f"# what the stream begins with, at a root mean square of {_asked_start(asked):.3g}"]
     yield _of_start(f"The stream begins at another scale than {beside.name}'s.", depth, asked, lines)
 
 
