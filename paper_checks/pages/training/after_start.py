@@ -63,19 +63,21 @@ def in_short(record: Record) -> str:
 
 
 def in_readme(record: Record) -> str:
-    """The result in two sentences. Empty where the record has no lives of two seeds."""
+    """The result in a few sentences. Empty where the record has no lives of two seeds."""
     found = [*route.courses(record.book).values()]
     if (lives := route.lives(found)) is None:
         return ""
     growing = [course for course in found if course.scheme in ("pre-ln", "gpt2") and course.optimizer == ADAMW]
     steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
     known = [life for life in steps if life is not None]
+    apart = [abs(fmean(of) - slope_of("first", one.scheme, one.optimizer)) for one in found if (of := one.slopes(0))]
     of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (route.UNITS[2], route.UNITS[0]))
     said = section(
         "training",
         "after_start_in_readme",
         typical=f"{2 ** lives.mean[route.UNITS[2]]:.2g}",
         num=lives.num,
+        apart=f"{max(apart):.2f}",
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
         scatter=f"{2**of_unit:.2f}",
