@@ -117,8 +117,8 @@ class Cluster(Executor):
                 raise ValueError("what answers there is no Dask scheduler")
             self._client = Client(address, timeout=CONNECT, set_as_default=False)
         except Exception as error:
-            said = " ".join(str(error).split())
-            raise ValueError(f"no cluster at {address}: {said} (allowed: a Dask scheduler's address)") from None
+            reason = " ".join(str(error).split())
+            raise ValueError(f"no cluster at {address}: {reason} (allowed: a Dask scheduler's address)") from None
         try:
             self._told = self._ask()
         except BaseException:
@@ -134,31 +134,31 @@ class Cluster(Executor):
             self._client.wait_for_workers(1, timeout=CONNECT)
         except TooLateError:
             raise ValueError(f"the cluster at {self._address} has no worker: start one (dask worker ADDRESS)") from None
-        told = []
+        facts = []
         answers: Any = self._client.run(_about, on_error="return")
         for worker, answer in answers.items():
             if isinstance(answer, OSError):  # it has just gone
                 continue
             if isinstance(answer, Exception):
-                said = " ".join(str(answer).split())
+                reason = " ".join(str(answer).split())
                 raise ValueError(
-                    f"the worker {worker} cannot load depthlaw: {said} (allowed: this checkout, installed there)"
+                    f"the worker {worker} cannot load depthlaw: {reason} (allowed: this checkout, installed there)"
                 )
             if odd := difference(answer["versions"]):
                 raise ValueError(f"the worker {worker} {odd}")
-            told.append(answer | {"address": worker})
-        if not told:
+            facts.append(answer | {"address": worker})
+        if not facts:
             raise ValueError(f"the cluster at {self._address} has no worker: start one (dask worker ADDRESS)")
-        return told
+        return facts
 
     @property
     def addresses(self) -> list[str]:
         """Of the workers that were there when it was made."""
-        return [told["address"] for told in self._told]
+        return [facts["address"] for facts in self._told]
 
     def workers(self, device: str) -> Workers:
         """device: "auto" is a GPU where every worker has one. ValueError, in one line, for cuda where one has none."""
-        gpus = [told["gpu"] for told in self._told]
+        gpus = [facts["gpu"] for facts in self._told]
         if device == "cuda" and not all(gpus):
             raise ValueError(f"device cuda: a worker of {self._address} sees no GPU (allowed: auto, cpu)")
         if device != "cpu" and all(gpus):
@@ -166,9 +166,9 @@ class Cluster(Executor):
             names = " and ".join(sorted({gpu["name"] for gpu in gpus}))
             return Workers(num_workers=len({gpu["id"] for gpu in gpus}), device="cuda", device_name=names, free=free)
         threads = Counter[str]()
-        for told in self._told:
-            threads[told["host"]] += told["threads"]
-        free = min(min(told["free"] / threads[told["host"]], told["left"] / told["threads"]) for told in self._told)
+        for facts in self._told:
+            threads[facts["host"]] += facts["threads"]
+        free = min(min(of["free"] / threads[of["host"]], of["left"] / of["threads"]) for of in self._told)
         return Workers(num_workers=threads.total(), device="cpu", device_name="cpu", free=max(0, int(free)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -212,7 +212,7 @@ def as_they_end(
         try:
             while under_way:
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                for future in sorted(ended, key=lambda one: one.cancelled() or one.exception() is not None):
+                for future in sorted(ended, key=lambda future: future.cancelled() or future.exception() is not None):
                     job = under_way.pop(future)
                     yield job, _outcome(future)
                     begin()
@@ -309,8 +309,8 @@ def versions() -> dict[str, str]:
 def difference(theirs: Mapping[str, str], *, is_here: bool = True) -> str:
     """In words, the first version that differs from this process's; empty where none does. is_here: this process is
     the one that keeps what workers do, and not the worker."""
-    for name, own in versions().items():
-        worker, keeper = (theirs[name], own) if is_here else (own, theirs[name])
+    for name, here in versions().items():
+        worker, keeper = (theirs[name], here) if is_here else (here, theirs[name])
         if worker != keeper:
             what = f"{name} {worker}, not {keeper}" if name != "code" else "other code of depthlaw than is here"
             return f"has {what} (allowed: this very depthlaw, torch, numpy and Python; then start the worker again)"

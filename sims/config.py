@@ -205,7 +205,7 @@ class ModelConfig:
             raise ValueError("a model has at least one sublayer")
         if any(sublayer.kind == "cross" for sublayer in self.encoder):
             raise ValueError("an encoder has nothing to cross-attend to: cross stands in the decoder")
-        if any(one.kind == "parallel" and "inner" in self.places(one) for one in self.encoder):
+        if any(sublayer.kind == "parallel" and "inner" in self.places(sublayer) for sublayer in self.encoder):
             raise ValueError("attention and FFN side by side have no norm within the branch: each would want its own")
         is_divided = self.norm_kind not in ("dyt", "derf") and not self.norm_eps
         for sublayer in (*self.encoder, *self.decoder) if is_divided else ():

@@ -80,9 +80,9 @@ class Ensemble(Transformer):
         rooms = [torch.empty((len(self._members), *weight.shape), **self._kind) for weight in weights]
         for index, (config, seed) in enumerate(self._members):
             generator = torch.Generator(self._kind["device"]).manual_seed(seed) if index else self._generator
-            own = weights if config is first else weights_of(config)
-            rates.append([weight.lr_multiplier for weight in own])
-            for weight, room in zip(own, rooms, strict=True):
+            of_config = weights if config is first else weights_of(config)
+            rates.append([weight.lr_multiplier for weight in of_config])
+            for weight, room in zip(of_config, rooms, strict=True):
                 weight.fill(room[index], generator, is_short=config.has_short_draws)
         self._rates = torch.tensor(rates, **self._kind).T
         return iter(rooms)
@@ -109,7 +109,9 @@ class Ensemble(Transformer):
         self.num_members = len(kept)
         self._programs.clear()
         for name, numbers in self.numbers.items():
-            several = (one[rows].flatten().tolist() if isinstance(one, Tensor) else [one] for one in numbers)
+            several = (
+                number[rows].flatten().tolist() if isinstance(number, Tensor) else [number] for number in numbers
+            )
             self.numbers[name] = Numbers(*map(self._number, several))
         for name, rates in self.lr_multipliers.items():
             assert isinstance(rates, Tensor)

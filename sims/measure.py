@@ -188,11 +188,11 @@ def _probe(
 ) -> Result:
     """Measure the first seeds, with what rounding decides of them; the dtype is the one that the question then has."""
     if question.dtype == BY_NEED:
-        fast, told = replace(question, dtype="float32"), []
+        fast, parts = replace(question, dtype="float32"), []
         if not question.keeps_steps:
-            result = measure(fast, seeds, told.append, probes=True)
+            result = measure(fast, seeds, parts.append, probes=True)
             if not result.diverged and max(result.unreliable.values(), default=0.0) <= _FAST_LIMIT:
-                advance(sum(told))
+                advance(sum(parts))
                 result.unreliable = {}
                 return result
         question = replace(question, dtype="float64")
@@ -355,11 +355,11 @@ def _part(
     inputs = draw_inputs(config, task, seeds, kind, question.device)
     optimizers = {*question.optimizers, *(["sgd"] if question.learning_rate is not None else [])}
     part = 0.5 * len(seeds) / (question.num_sublayers + 3 * len(config.sides))
-    told = 0.0
+    done = 0.0
 
     def on_stream() -> None:
-        nonlocal told
-        told += part
+        nonlocal done
+        done += part
         advance(part)
 
     model.kinks = {} if probes else None
@@ -380,7 +380,7 @@ def _part(
     if question.has_layers:
         values |= _streams(order)
     unreliable = {} if kinks is None else rounding(question, model, inputs, order, kinks, advance)
-    advance(len(seeds) - told)
+    advance(len(seeds) - done)
     diverged = divergences(order)
     listed = {name: value.double().cpu().tolist() for name, value in values.items()}
     for member in diverged:

@@ -70,10 +70,10 @@ class Traced(torch.autograd.Function):
         at: list[Tensor | None] = [None, *inputs, *[None] * (program.num_places - 1 - len(inputs))]
         kept, counts = [], []
         for piece, before, behind in program.steps:
-            outputs, own = piece.forward([at[place] for place in before])
+            outputs, values = piece.forward([at[place] for place in before])
             at[behind[0] : behind[-1] + 1] = outputs
-            kept += own
-            counts.append(len(own))
+            kept += values
+            counts.append(len(values))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*kept)
         ctx.save_for_forward(*kept)
@@ -87,11 +87,11 @@ class Traced(torch.autograd.Function):
         end, at = len(kept), dict(zip(program.ends, grads, strict=True))
         wants = [False, *needs[1:], *[True] * (program.num_places - len(needs))]
         for (piece, before, behind), num in zip(reversed(program.steps), reversed(ctx.counts), strict=True):
-            own, end = kept[end - num : end], end - num
+            values, end = kept[end - num : end], end - num
             of_outputs = [at.pop(place, None) for place in behind]
             if all(grad is None for grad in of_outputs):
                 continue
-            given = piece.backward(own, of_outputs, [wants[place] for place in before])
+            given = piece.backward(values, of_outputs, [wants[place] for place in before])
             for place, grad in zip(before, given, strict=True):
                 if grad is not None:
                     there = at.get(place)
@@ -102,10 +102,10 @@ class Traced(torch.autograd.Function):
     def jvp(ctx: Any, *moved: Tensor | None) -> Some:
         kept, end, at, program = ctx.saved_tensors, 0, dict(enumerate(moved)), ctx.program
         for (piece, before, behind), num in zip(program.steps, ctx.counts, strict=True):
-            own, end = kept[end : end + num], end + num
+            values, end = kept[end : end + num], end + num
             of_inputs = [at[place] for place in before]
-            is_still = all(one is None for one in of_inputs)
-            at |= zip(behind, [None] * len(behind) if is_still else piece.tangent(own, of_inputs), strict=True)
+            is_still = all(tangent is None for tangent in of_inputs)
+            at |= zip(behind, [None] * len(behind) if is_still else piece.tangent(values, of_inputs), strict=True)
         return tuple(at[place] for place in program.ends)
 
 

@@ -68,9 +68,9 @@ def draw_inputs(
             if config.vocab_size:
                 drawn.append(torch.randint(config.vocab_size, shape, generator=generator))
                 continue
-            own = torch.randn((*shape, config.d_model), generator=generator, dtype=torch.float64)
+            noise = torch.randn((*shape, config.d_model), generator=generator, dtype=torch.float64)
             common = torch.randn((shape[0], 1, config.d_model), generator=generator, dtype=torch.float64)
-            mixed = math.sqrt(task.correlation) * common + math.sqrt(1 - task.correlation) * own
+            mixed = math.sqrt(task.correlation) * common + math.sqrt(1 - task.correlation) * noise
             drawn.append((config.embedding_std_of(side) * mixed).to(dtype))
         labels.append(torch.randint(task.num_classes, shape, generator=generator))
     x, y = (torch.stack(drawn).to(device) for drawn in sides.values())
@@ -207,8 +207,8 @@ class _Reducer:
     ) -> None:
         self.model, self.trained, self.keeps_steps = model, trained, keeps_steps
         self.order = FirstOrder(steps={optimizer: {} for optimizer in optimizers})
-        self.rows, one = {name: row for row, name in enumerate(trained)}, next(iter(trained.values()))
-        self._room = partial(torch.empty, (len(trained), model.num_members), dtype=one.dtype, device=one.device)
+        self.rows, first = {name: row for row, name in enumerate(trained)}, next(iter(trained.values()))
+        self._room = partial(torch.empty, (len(trained), model.num_members), dtype=first.dtype, device=first.device)
         self._rooms: dict[str, list[Tensor]] = {}
         for optimizer in optimizers:
             is_one = optimizer != "lamb" and not keeps_steps  # the definition's update is that of the real step
@@ -217,7 +217,7 @@ class _Reducer:
             self.order.functionals[optimizer], self.order.values[optimizer] = tables[0], tables[-1]
         sums = None if keeps_steps else [SUMS.get(optimizer) for optimizer in optimizers]
         has_all = sums is not None and None not in sums
-        self._sums = {one: self._room() for several in sums or () for one in several or ()} if has_all else None
+        self._sums = {norm: self._room() for several in sums or () for norm in several or ()} if has_all else None
         self._matrices: dict[tuple[torch.Size, bool], list[str]] = {}
         self._reduced: set[str] = set()
         self._visits: dict[str, list[tuple[Tensor, Tensor]]] = {}
@@ -245,8 +245,8 @@ class _Reducer:
             self._write([name], norms)
             return
         self._matrices.setdefault((weight_EFD.shape, is_branch), []).append(name)
-        for one, room in self._sums.items():
-            room[self.rows[name]].copy_(getattr(norms, one))
+        for norm, room in self._sums.items():
+            room[self.rows[name]].copy_(getattr(norms, norm))
 
     def _scratch(self, weight_EFD: Tensor) -> Sequence[Tensor | None]:
         """Rooms for the gradient of a matrix and for what is made of it, which the next one has too: what is given back
@@ -267,7 +267,7 @@ class _Reducer:
             assert self._sums is not None
             bare = torch.empty((len(names) * shape[0], *shape[1:]), device="meta")
             norms, rows = Norms(bare, bare, 2, is_branch), [self.rows[name] for name in names]
-            vars(norms).update({one: room[rows].flatten() for one, room in self._sums.items()})
+            vars(norms).update({norm: room[rows].flatten() for norm, room in self._sums.items()})
             self._write(names, norms)
         rest: dict[tuple[torch.Size, bool], list[str]] = {}
         for name, leaf in self.trained.items():
@@ -568,8 +568,8 @@ def logit_tangents(
     sides = zip((inputs.x, inputs.y), input_steps, strict=True)
     with torch.no_grad(), forward_ad.dual_level():
         x, y = (
-            value if value is None or own is None or "embedding" not in roles else forward_ad.make_dual(value, -own)
-            for value, own in sides
+            x if x is None or tangent is None or "embedding" not in roles else forward_ad.make_dual(x, -tangent)
+            for x, tangent in sides
         )
         assert x is not None
         reader = _Reader(model, Inputs(x, y, inputs.labels), Task())

@@ -53,7 +53,7 @@ class Block:
     @property
     def options(self) -> dict[str, Any]:
         """Those that differ from the papers' block, by name."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) != part.default}
 
     def on(self, config: ModelConfig) -> ModelConfig:
         """The network with these options; ValueError, in one line, where they do not go together with it."""
@@ -74,7 +74,7 @@ class Block:
             head_gain=head_gain,
         )
         encoder, decoder = (
-            tuple(self._sublayer(shape, one) for one in side) for side in (config.encoder, config.decoder)
+            tuple(self._sublayer(shape, sublayer) for sublayer in side) for side in (config.encoder, config.decoder)
         )
         if self.is_parallel:
             encoder, decoder = side_by_side(encoder), side_by_side(decoder)

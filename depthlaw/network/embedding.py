@@ -30,14 +30,14 @@ class OtherEmbedding:
         """In a sentence; empty where the embedding makes no difference to the growth."""
         if not self.matters:
             return ""
-        own, other = f"x {self.growth:.3g} with entries of std {self.std:.3g}", f"x {self.other_growth:.3g} with "
-        told = f"{own}, {other}{self.other_std:.3g}"
+        growth, other = f"x {self.growth:.3g} with entries of std {self.std:.3g}", f"x {self.other_growth:.3g} with "
+        numbers = f"{growth}, {other}{self.other_std:.3g}"
         if _is_flat(self.growth):
-            return f"the update is flat only beside an embedding as large as the branches: {told}"
+            return f"the update is flat only beside an embedding as large as the branches: {numbers}"
         if _is_flat(self.other_growth):
-            told = f"{own}, {other}an embedding {self.other_std / self.std:.3g} times as large"
-            return f"the update is not flat beside so small an embedding: {told}"
-        return f"how the update grows depends on the embedding: {told}"
+            numbers = f"{growth}, {other}an embedding {self.other_std / self.std:.3g} times as large"
+            return f"the update is not flat beside so small an embedding: {numbers}"
+        return f"how the update grows depends on the embedding: {numbers}"
 
     @property
     def matters(self) -> bool:
@@ -66,18 +66,18 @@ def beside_another(
     embedding, where it is known. options: of ``Network.kernel_update``. None behind
     post-norms, which forget the embedding's scale in the first sublayer. NoTheoryError for what theory does not know.
     """
-    own = configs or (few.config(optimizer), many.config(optimizer))
-    if all("post" in config.places(sublayer) for config in own for _, side in config.sides for sublayer in side):
+    both = configs or (few.config(optimizer), many.config(optimizer))
+    if all("post" in config.places(sublayer) for config in both for _, side in config.sides for sublayer in side):
         return None
 
     def grown(ratio: float) -> float:
         first, last = (
             network.kernel_update(optimizer, advance, _times(config, ratio), **options).update
-            for network, config in zip((few, many), own, strict=True)
+            for network, config in zip((few, many), both, strict=True)
         )
         return last / first
 
-    std = own[0].embedding_std * own[0].embedding_multiplier
+    std = both[0].embedding_std * both[0].embedding_multiplier
     other = LARGE if std < (PUBLISHED * LARGE) ** 0.5 else PUBLISHED
     return OtherEmbedding(
         std=std, growth=grown(1.0) if growth is None else growth, other_std=other, other_growth=grown(other / std)

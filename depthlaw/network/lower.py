@@ -197,19 +197,19 @@ def visited(config: ModelConfig, visits: int) -> ModelConfig:
     >>> len(config.encoder), config.num_sums, round(config.encoder[0].residual_weight, 4)
     (4, {'encoder': 16}, 2.0)
     """
-    own: dict[str, tuple[SublayerConfig, ...]] = {}
+    layers: dict[str, tuple[SublayerConfig, ...]] = {}
     for side, sublayers in config.sides:
         number, rest = divmod(len(sublayers), visits)
         if rest:
             raise ValueError(f"{len(sublayers)} sublayers of the {side} are no whole number of layers, {visits} times")
-        own[side] = sublayers[:number]
+        layers[side] = sublayers[:number]
         for index, sublayer in enumerate(sublayers):
-            if sublayer != own[side][index % number]:
+            if sublayer != layers[side][index % number]:
                 raise ValueError(
                     f"visits of a layer share all its numbers, and sublayer {index + 1} of the {side} has others than "
                     f"sublayer {index % number + 1}, which it would be again"
                 )
-    return replace(config, visits=visits, **own)
+    return replace(config, visits=visits, **layers)
 
 
 def has_encoder_decoder(scheme: Scheme) -> bool:

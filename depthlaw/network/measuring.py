@@ -179,9 +179,9 @@ def _groups(network: Network, optimizers: Sequence[str]) -> list[list[str]]:
 def _missing(kept: Kept, names: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[int]:
     """The seeds that the record lacks of one of these. ValueError for runs of them that have no update."""
     runs = [record.find(kept.runs, name) for name in names]
-    if any(one.seeds and "update" not in {*one.values, *one.unreliable} for one in runs):
+    if any(run.seeds and "update" not in {*run.values, *run.unreliable} for run in runs):
         raise ValueError(f"{kept.path}: runs of this configuration have no update")
-    there = set.intersection(*(set(one.seeds) for one in runs))
+    there = set.intersection(*(set(run.seeds) for run in runs))
     return [seed for seed in seeds if seed not in there]
 
 

@@ -99,12 +99,12 @@ class Network:
 
     def __repr__(self) -> str:
         """What it is called, and what of it is not as by default."""
-        told = [self.scheme.name if self.recipe is None else self.recipe.name]
-        for one in fields(Network):
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            if one.name not in ("scheme", "recipe") and (value := getattr(self, one.name)) != default:
-                told.append(f"{one.name}={value!r}")
-        return f"<{type(self).__name__} {' '.join(told)}>"
+        words = [self.scheme.name if self.recipe is None else self.recipe.name]
+        for part in fields(Network):
+            default = part.default if part.default_factory is MISSING else part.default_factory()
+            if part.name not in ("scheme", "recipe") and (value := getattr(self, part.name)) != default:
+                words.append(f"{part.name}={value!r}")
+        return f"<{type(self).__name__} {' '.join(words)}>"
 
     def __post_init__(self) -> None:
         if self.arch not in (FFN, *ARCHITECTURES):
@@ -123,9 +123,9 @@ class Network:
         heads = rest.get("num_heads") or recipe.heads_at(d_model)
         if recipe.arch == "encoder-decoder" and isinstance(num_layers, int):
             num_layers = (num_layers, num_layers)
-        own = {"scheme": recipe.as_scheme, "arch": recipe.arch, "d_model": d_model, "num_heads": heads}
-        own |= {"recipe": recipe, "activation": recipe.activation, "norm_kind": recipe.norm_kind}
-        return cls(**{"num_tokens": RECIPE_TOKENS, **rest, **sublayers_of(num_layers), **own})
+        printed = {"scheme": recipe.as_scheme, "arch": recipe.arch, "d_model": d_model, "num_heads": heads}
+        printed |= {"recipe": recipe, "activation": recipe.activation, "norm_kind": recipe.norm_kind}
+        return cls(**{"num_tokens": RECIPE_TOKENS, **rest, **sublayers_of(num_layers), **printed})
 
     @property
     def depth(self) -> int:
@@ -257,8 +257,8 @@ class Network:
             "large singular values)",
             error=dict(answer.error),
             sides={
-                side: {role: own[role] for role in ("update", *answer.roles) if role in own}
-                for side, own in answer.sides.items()
+                side: {role: of_side[role] for role in ("update", *answer.roles) if role in of_side}
+                for side, of_side in answer.sides.items()
                 if config.decoder
             },
             streams=answer.streams,

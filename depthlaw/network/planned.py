@@ -61,7 +61,7 @@ def planned(config: TrainConfig, shape: Shape, hardware: Hardware, nodes: Sequen
         "parameters": dict(first.by_role),
         "tokens": first.tokens,
         "flops": flops | {"per_token": (first.flops.forward + first.flops.backward) / first.tokens},
-        "nodes": [_on_nodes(one) for one in plans],
+        "nodes": [_on_nodes(plan) for plan in plans],
     }
 
 

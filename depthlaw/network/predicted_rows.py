@@ -98,11 +98,11 @@ def after_start(
     laws: dict[str, Any] = {}
     for law in updates[0]:
         rows = [
-            {**network.lengths, "update": finite(own[law]), "roles": {}}
-            for network, own in zip(networks, updates, strict=True)
+            {**network.lengths, "update": finite(of_laws[law]), "roles": {}}
+            for network, of_laws in zip(networks, updates, strict=True)
         ]
-        own = {"exponent": exponents(rows)["update"], "is_power_law": are_power_laws(rows)["update"]}
-        laws[law] = {"updates": [row["update"] for row in rows], **own}
+        growth = {"exponent": exponents(rows)["update"], "is_power_law": are_power_laws(rows)["update"]}
+        laws[law] = {"updates": [row["update"] for row in rows], **growth}
     return {**asked, "laws": laws}
 
 
@@ -117,7 +117,7 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
         row["error"] = {role: finite(value) for role, value in prediction.error.items()}
         if prediction.sides:
             row["sides"] = {
-                side: {role: finite(value) for role, value in own.items()} for side, own in prediction.sides.items()
+                side: {role: finite(value) for role, value in roles.items()} for side, roles in prediction.sides.items()
             }
     return row
 
@@ -161,7 +161,7 @@ def with_jacobians(streams: dict[str, dict[str, float | None]], last: int) -> di
 
 
 def _ratio(stream: Mapping[str, float | None], last: Mapping[str, float | None]) -> float | None:
-    logs = [one.get("log10_gradient_square") for one in (stream, last)]
+    logs = [place.get("log10_gradient_square") for place in (stream, last)]
     if logs[0] is not None and logs[1] is not None:
         power = (logs[0] - logs[1]) / 2
         return 10**power if power < sys.float_info.max_10_exp else None
@@ -200,7 +200,7 @@ def by_role(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
         for by_side in (row.get("sides", {}) for row in rows)
         for side in by_side
         for role in by_side[side]
-        if all(role in own for own in by_side.values())
+        if all(role in roles for roles in by_side.values())
     )
     return (
         {"update": [row["update"] for row in rows]}

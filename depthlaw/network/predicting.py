@@ -55,7 +55,7 @@ def predict(
         raise ValueError("give one of scheme and recipe")
     check_words("predict", network)
     visits = network.get("visits", 1)
-    layers = tuple(visits * one for one in layers) if isinstance(layers, tuple) else layers and visits * layers
+    layers = tuple(visits * number for number in layers) if isinstance(layers, tuple) else layers and visits * layers
     num_sublayers = num_sublayers and visits * num_sublayers
     effort = 1.0 if is_precise else EFFORT[network.get("loss", "logit")]
     if recipe is not None:
@@ -66,8 +66,8 @@ def predict(
             raise ValueError(f"the recipe {model.name} is of {model.arch} kind, not {arch}")
         given = {"num_sublayers": num_sublayers, "w": w, "v": v}
         given |= {"activation": activation != "relu", "norm_kind": norm_kind != "layernorm"}
-        if said := [name for name, value in given.items() if value]:
-            raise ValueError(f"{said[0]} does not go with a recipe, which says it itself")
+        if options := [name for name, value in given.items() if value]:
+            raise ValueError(f"{options[0]} does not go with a recipe, which says it itself")
         published = Network.of_recipe(model, layers, d_model or model.size["d_model"], **network)
         return published.theory(optimizer, effort=effort)
     assert scheme is not None
@@ -86,7 +86,7 @@ def predict(
             given |= {name: tuple(gains) * visits for name, gains in (("w", w), ("v", v)) if gains is not None}
             return Network(scheme=chosen, num_sublayers=num_sublayers, **given).theory(optimizer, effort=effort)
         return predict_stack(chosen, optimizer, num_sublayers, activation=activation, norm_kind=norm_kind, w=w, v=v)
-    gains = {name: tuple(own) for name, own in (("w", w), ("v", v)) if own is not None}
+    gains = {name: tuple(values) for name, values in (("w", w), ("v", v)) if values is not None}
     depth = {"num_sublayers": num_sublayers} if layers is None else sublayers_of(layers)
     kind = arch or ("encoder-decoder" if isinstance(layers, tuple) else "encoder")
     if kind == "encoder-decoder" and isinstance(layers, int):

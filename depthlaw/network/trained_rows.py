@@ -68,8 +68,8 @@ def _naming(kept: Store, config: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"{kept.path}: run {key(config)[:12]} does not fit: {said}") from error
+        reason = in_one_line(error) if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{kept.path}: run {key(config)[:12]} does not fit: {reason}") from error
 
 
 def about_data(trial: Trial) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _update(step: int, results: Sequence[TrainResult]) -> dict[str, Any]:
         "ratio": _estimate(update / start for update, start in updates if update is not None and start),
         "from_start": _estimate(look.from_start for look, _ in pairs),
         "moves": {
-            role: _estimate(one.logits.get(role) for one in moves) for role in (moves[0].logits if moves else ())
+            role: _estimate(move.logits.get(role) for move in moves) for role in (moves[0].logits if moves else ())
         },
     }
 

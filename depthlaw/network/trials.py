@@ -114,7 +114,7 @@ class Change:
             if (name in _BY_ROLE) != bool(roles) or name not in (*_BY_ROLE, "residual_weight", "branch_weight"):
                 raise ValueError(f"a change has no {key}")
             fields_[name] = {**fields_.get(name, {}), roles[0]: value} if roles else value
-        return replace(config, encoder=tuple(_with(one, by_kind.get(one.kind, {})) for one in config.encoder))
+        return replace(config, encoder=tuple(_with(sub, by_kind.get(sub.kind, {})) for sub in config.encoder))
 
 
 _BY_ROLE = ("gains", "lr_multipliers")
@@ -134,8 +134,8 @@ def _numbers_of(sublayer: SublayerConfig, shape: ModelConfig, rates: Mapping[str
     numbers |= {f"{kind}.gains.{role}": sublayer.gains.get(role, 1.0) for role in roles}
     scale = ["layer_scale"] if sublayer.has_layer_scale else []
     for role in (*roles, "bias", "norm_gain", "norm_bias", *scale):
-        own, more = sublayer.lr_multipliers.get(role, 1.0), rates.get(role, 1.0)
-        numbers[f"{kind}.lr_multipliers.{role}"] = own if more == 1 else rounded(own * more, 3)
+        rate, more = sublayer.lr_multipliers.get(role, 1.0), rates.get(role, 1.0)
+        numbers[f"{kind}.lr_multipliers.{role}"] = rate if more == 1 else rounded(rate * more, 3)
     return numbers
 
 
@@ -272,13 +272,13 @@ class Trial:
         from depthlaw.sims.training.train import TrainConfig
 
         names = {field.name for field in fields(TrainConfig)} & set(vars(self))
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
         return TrainConfig(
             model=self._model(),
             data=DataConfig(
                 name=SHAPES[self.shape].data, num_tokens=self.num_tokens, text=self.text, parallel=self.parallel
             ),
-            **own,
+            **values,
         )
 
     def _model(self) -> ModelConfig:
@@ -290,7 +290,7 @@ class Trial:
 
             name = self.scheme.removeprefix(OF_RECIPE)
             if (model := recipe(name)).arch != self.arch:
-                fitting = " or ".join(one for one, shape in SHAPES.items() if shape.arch == model.arch)
+                fitting = " or ".join(name for name, shape in SHAPES.items() if shape.arch == model.arch)
                 raise ValueError(
                     f"recipe {name} is of {model.arch} kind, and shape {self.shape} wants one of {self.arch} kind "
                     f"(allowed: shape {fitting})"
@@ -359,9 +359,9 @@ def check_memory(
     from depthlaw.sims.training.data import load
 
     wanted, trial = 1, None
-    for one in {replace(one, seed=0, learning_rate=1.0): one for one in trials}.values():
-        if (least := least_bytes(one, num_devices=num_devices, recomputes=recomputes)) > wanted:
-            wanted, trial = least, one
+    for candidate in {replace(candidate, seed=0, learning_rate=1.0): candidate for candidate in trials}.values():
+        if (least := least_bytes(candidate, num_devices=num_devices, recomputes=recomputes)) > wanted:
+            wanted, trial = least, candidate
     if trial is not None and wanted > free:
         positions = load(trial.lower().data).num_positions
         layers = "-".join(map(str, trial.sides if trial.arch == "encoder-decoder" else trial.sides[:1]))
@@ -443,7 +443,7 @@ def execute(
         paths = [pair[processes is not None] for pair in both]
     configs = [trial.lower() for trial in trials]
     results = train_together(
-        [replace(one, model=replace(one.model, recomputes=True)) for one in configs] if recomputes else configs,
+        [replace(run, model=replace(run.model, recomputes=True)) for run in configs] if recomputes else configs,
         device=device,
         checkpoints=paths,
         checkpoint_every=checkpoint_every,

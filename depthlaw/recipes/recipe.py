@@ -99,9 +99,9 @@ class Recipe:
 
     def is_made_for(self, optimizer: str) -> bool:
         """Whether the steps of this optimizer scale as those of one that the recipe was made for."""
-        asked, own = optimizer_named(optimizer), [optimizer_named(name) for name in self.optimizers]
+        asked, known = optimizer_named(optimizer), [optimizer_named(name) for name in self.optimizers]
         degrees = ["parameter_degree", *(["gradient_degree"] if self.lr_multipliers else [])]
-        return all(any(getattr(asked, name) == getattr(other, name) for other in own) for name in degrees)
+        return all(any(getattr(asked, name) == getattr(other, name) for other in known) for name in degrees)
 
     def config(self, num_layers: int, d_model: int, num_heads: int, *, optimizer: str = "adamw") -> ModelConfig:
         """The network of that many layers (of either side of an encoder-decoder), that width and so many heads.
@@ -116,10 +116,10 @@ class Recipe:
         bare = ModelConfig(encoder=(SublayerConfig(kind="ffn"),), **sizes)
         at = {N: num_layers, l: 1, d: d_model, K: bare.size_of_head, H: num_heads, F: 0}
         at[F] = round(evaluate(self.hidden, at))
-        own = ("has_final", "activation", "norm_kind", "has_wide_norms", "has_bias", "rotary_base", "rotary_share")
+        names = ("has_final", "activation", "norm_kind", "has_wide_norms", "has_bias", "rotary_base", "rotary_share")
         shape = replace(
             bare,
-            **{name: getattr(self, name) for name in (*own, "logit_softcap")},
+            **{name: getattr(self, name) for name in (*names, "logit_softcap")},
             placement="none",
             ffn_width=at[F],
             has_affine=True,
@@ -163,8 +163,8 @@ class Recipe:
 
         ValueError, in one line, where none does. Rotary positions want heads of an even size.
         """
-        own = self.size["d_model"] // self.size["num_heads"]
-        for heads in range(max(1, d_model // own), d_model + 1):
+        head_size = self.size["d_model"] // self.size["num_heads"]
+        for heads in range(max(1, d_model // head_size), d_model + 1):
             fits = d_model % heads == 0 and heads % self.queries_per_key == 0
             if fits and not (self.rotary_base and d_model // heads % 2):
                 return heads

@@ -18,9 +18,9 @@ def document(**content: Any) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **content}
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(document: dict[str, Any]) -> str:
     """Strict JSON: NaN and infinities, which it cannot hold, are an error here and not at the reader's."""
-    return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_all(path: Path, most: int = 100_000_000) -> bytes:

@@ -57,10 +57,10 @@ def line() -> str:
 @contextmanager
 def telling(text: str | Callable[[], str]) -> Iterator[None]:
     """What the line says of an interrupt in this block: what is kept, or that nothing is; as it is then."""
-    said = (lambda: text) if isinstance(text, str) else text
-    _told.append(said)
+    line = (lambda: text) if isinstance(text, str) else text
+    _told.append(line)
     yield
-    _told.remove(said)  # not where an interrupt leaves the block: the line is said later
+    _told.remove(line)  # not where an interrupt leaves the block: the line is said later
 
 
 @contextmanager

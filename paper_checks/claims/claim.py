@@ -343,13 +343,13 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 def perform(check: Check, statement: Statement) -> Evidence:
     """Run one check. Whatever it raises, and zero effective cases, make it UNDECIDED: no check fails by accident."""
     try:
-        found = check.run(statement)
+        evidence = check.run(statement)
     except Exception as error:  # a check that gave up has shown nothing
         text = " ".join(f"{type(error).__name__}: {error}".split())
         return Evidence(route=check.route, num_effective=0, verdict=Verdict.UNDECIDED, detail=f"gave up: {text}")
-    if found.num_effective == 0 and found.verdict is not Verdict.UNDECIDED:
-        return replace(found, verdict=Verdict.UNDECIDED, detail=f"no effective case: {found.detail}")
-    return found
+    if evidence.num_effective == 0 and evidence.verdict is not Verdict.UNDECIDED:
+        return replace(evidence, verdict=Verdict.UNDECIDED, detail=f"no effective case: {evidence.detail}")
+    return evidence
 
 
 def examine(checks: Iterable[Check], statement: Statement) -> tuple[Verdict, tuple[Evidence, ...]]:
@@ -403,7 +403,7 @@ def judge_quickly(part: Part) -> PartResult:
 
 
 def judge(
-    found: Claim, *, quick: bool = False, advance: Callable[[], None] | None = None
+    claim: Claim, *, quick: bool = False, advance: Callable[[], None] | None = None
 ) -> tuple[Verdict, tuple[PartResult, ...]]:
     """The verdict on a claim, and on each of its parts.
 
@@ -421,7 +421,7 @@ def judge(
     CONFIRMED ['meanfield', 'numeric', 'measured', 'kernel']
     """
     results = []
-    for part in found.parts:
+    for part in claim.parts:
         results.append(judge_quickly(part) if quick else judge_part(part))
         if advance is not None:
             advance()

@@ -75,9 +75,9 @@ def make(scale: Scale) -> Experiment:
     for layers in LAYERS:
         for optimizer, scheme, rate in cases:
             steps = STEPS[optimizer] * scale.more
-            own = {"optimizer": optimizer, "learning_rate": MUON_RATE if optimizer == MUON else rate}
-            own |= {"num_steps": steps, "evaluate_every": steps, "measure_at": looks(optimizer, scale.more)}
-            trial = Trial(scheme=scheme, num_layers=layers, **shared | own)
+            settings = {"optimizer": optimizer, "learning_rate": MUON_RATE if optimizer == MUON else rate}
+            settings |= {"num_steps": steps, "evaluate_every": steps, "measure_at": looks(optimizer, scale.more)}
+            trial = Trial(scheme=scheme, num_layers=layers, **shared | settings)
             arms.append(Arm(name=arm_name(scheme, optimizer, layers, rate), trial=trial))
     return Experiment(
         name="after-start",

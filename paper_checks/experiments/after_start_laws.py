@@ -43,8 +43,8 @@ def updates(name: str, optimizer: str, num_layers: int) -> dict[str, float]:
         correlation=TRAINING_CORRELATION,
     )
     asked = optimizer, trial.learning_rate, MIDDLE[optimizer]
-    found = network.after_start(*asked, weight_decay=trial.weight_decay, effort=_EFFORT, replicates=2)
-    return {law: float(f"{value:.{_DIGITS}g}") for law, value in found.items()}
+    by_law = network.after_start(*asked, weight_decay=trial.weight_decay, effort=_EFFORT, replicates=2)
+    return {law: float(f"{value:.{_DIGITS}g}") for law, value in by_law.items()}
 
 
 def slope_of(law: str, name: str, optimizer: str) -> float:
@@ -64,11 +64,11 @@ def updates_in(path: Path, note: str) -> dict[str, Any]:
 
 
 def write() -> None:
-    found = {
+    answers = {
         optimizer: {name: {str(n): updates(name, optimizer, n) for n in LAYERS} for name in schemes}
         for optimizer, schemes in SCHEMES.items()
     }
-    write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": found}, indent=1) + "\n")
+    write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "c
         if name != "two processes":
             both = (partial(_anew, partial(Ours, size, dtype, device)), partial(_anew, partial(make, size)))
             made = [[seconds_of(call) for call in both] for _ in range(max(1, rounds // 2))]
-            whole = statistics.median(others / own for own, others in made)
+            whole = statistics.median(others / seconds for seconds, others in made)
         mine = statistics.median(pair[0] for pair in pairs)
         ratios = sorted(pair[1] / pair[0] for pair in pairs)
         yield {
@@ -432,9 +432,9 @@ def _peak(*, is_new: bool = False) -> float:
 def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:
     """What each command costs in seconds of the processor, children included, and what it is held against."""
     for command in names:
-        own = _cpu_seconds("from depthlaw.cli.app import main; main()", *command.split())
+        seconds = _cpu_seconds("from depthlaw.cli.app import main; main()", *command.split())
         least = _cpu_seconds(IMPORTS[command]) if command in IMPORTS else None
-        yield {"command": f"depthlaw {command}", "cpu_seconds": own, "beside": IMPORTS.get(command), "least": least}
+        yield {"command": f"depthlaw {command}", "cpu_seconds": seconds, "beside": IMPORTS.get(command), "least": least}
 
 
 def _cpu_seconds(code: str, *arguments: str) -> float:

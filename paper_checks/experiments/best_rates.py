@@ -99,8 +99,8 @@ def _plan(book: Book) -> Plan:
         # The pilot's runs are found by their seeds: whatever scale it ran at.
         of_seed = {t: book[t] for t in book.trials if (t.seed, t.scheme) == (seed, scheme)}
         if {trial.num_layers for trial in of_seed} >= {shallow, deep}:
-            found = slope({layers: best_rate(losses_of(of_seed, layers)) for layers in (shallow, deep)})
-            slopes += [] if found is None else [found]
+            of_best = slope({layers: best_rate(losses_of(of_seed, layers)) for layers in (shallow, deep)})
+            slopes += [] if of_best is None else [of_best]
     if len(slopes) < 2:
         return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds: the pilot has no scatter to go by")
     fewer, all_ = (_spread(depths) for depths in ((shallow, deep), LAYERS))

@@ -349,7 +349,7 @@ def collect(path: Path, asked: Sequence[Case], seeds: Callable[[Case], int] = nu
         for optimizer, config in configs.items():
             prefix = f"{optimizer}/"
             names = [name for name in several[0] if name.startswith(prefix)]
-            values = {name.removeprefix(prefix): [one[name] for one in several] for name in names}
+            values = {name.removeprefix(prefix): [result[name] for result in several] for name in names}
             made = record.make(config, chosen, values, device="cpu", dtype="float64", seconds=seconds / len(OPTIMIZERS))
             record.append(path, made)
         yield case

@@ -154,12 +154,12 @@ def width_fit(several: Sequence[Compared], role: str = "update") -> WidthFit:
     One seed draws the networks of all depths partly alike, so each seed gives one number for a width, and the interval
     is that of these numbers. ValueError of fewer than two depths.
     """
-    lengths = np.array([one.network.num_sublayers for one in several], dtype=float)
-    widths = np.array([one.network.d_model for one in several], dtype=float)
+    lengths = np.array([cell.network.num_sublayers for cell in several], dtype=float)
+    widths = np.array([cell.network.d_model for cell in several], dtype=float)
     if len(set(lengths)) < 2:
         raise ValueError("a term in 2N/d needs two depths")
     design = np.stack([1 / widths, lengths / widths], axis=1)
-    weighted = (design * (np.array([len(one.ratios[role]) for one in several]) * widths / lengths)[:, None]).T
+    weighted = (design * (np.array([len(cell.ratios[role]) for cell in several]) * widths / lengths)[:, None]).T
     offset, slope = (_linear(several, row.tolist(), role) for row in np.linalg.solve(weighted @ design, weighted))
     return WidthFit(offset, slope)
 
@@ -168,13 +168,13 @@ def _linear(several: Sequence[Compared], coefficients: Sequence[float], role: st
     """sum_i c_i (ratio_i - 1)."""
     terms = list(zip(coefficients, several, strict=True))
     sums = []
-    for d_model in dict.fromkeys(one.network.d_model for one in several):
-        here = [(c, one.ratios[role]) for c, one in terms if one.network.d_model == d_model]
+    for d_model in dict.fromkeys(cell.network.d_model for cell in several):
+        here = [(c, cell.ratios[role]) for c, cell in terms if cell.network.d_model == d_model]
         seeds = sorted(set.intersection(*(set(ratios) for _, ratios in here)))
         sums.append((1.0, stats.estimate([sum(c * (ratios[seed] - 1) for c, ratios in here) for seed in seeds])))
     errors: dict[int, float] = {}  # both widths have one prediction
-    for c, one in terms:
-        errors[one.network.depth] = errors.get(one.network.depth, 0.0) + c * one.predicted[role].error
+    for c, cell in terms:
+        errors[cell.network.depth] = errors.get(cell.network.depth, 0.0) + c * cell.predicted[role].error
     return combined(sums, math.hypot(*errors.values()))
 
 

@@ -193,5 +193,5 @@ def collect(path: Path, asked: Sequence[Question], pool: Executor) -> Generator[
             write(path, [there[question.key] for question in asked if question.key in there])
             yield
     finally:
-        for one in pending:
-            one.cancel()
+        for future in pending:
+            future.cancel()

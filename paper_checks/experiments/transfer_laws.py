@@ -43,14 +43,14 @@ def updates(optimizer: str, model: str, num_layers: int) -> dict[str, dict[str, 
     """By law and rate, the update of a model as it is."""
     rates = RATES[optimizer][model]
     steps = experiment("transfer").arm(arm_name(model, num_layers, NOTHING, rates[0], optimizer)).trial.num_steps
-    network, found = training_network(model, num_layers), dict[str, dict[str, float]]()
+    network, by_law = training_network(model, num_layers), dict[str, dict[str, float]]()
     for law in laws_of(optimizer)[:-1]:
-        by_rate = found[law] = {}
+        by_rate = by_law[law] = {}
         for key, rate in {_key(law, rate): rate for rate in rates}.items():
             asked = optimizer, rate, steps // _PART
             of_law = network.after_start(*asked, weight_decay=WEIGHT_DECAY, laws=(law,), effort=_EFFORT, replicates=2)
             by_rate[key] = float(f"{of_law[law]:.{_DIGITS}g}")
-    return found
+    return by_law
 
 
 def predicted(law: str, optimizer: str, model: str, rate: float) -> float:
@@ -69,10 +69,10 @@ def _key(law: str, rate: float) -> str:
 
 
 def write() -> None:
-    found: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Any]] = {}
     for optimizer, model in CASES:
-        found.setdefault(optimizer, {})[model] = {str(n): updates(optimizer, model, n) for n in depths(SMALL)}
-    write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": found}, indent=1) + "\n")
+        answers.setdefault(optimizer, {})[model] = {str(n): updates(optimizer, model, n) for n in depths(SMALL)}
+    write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

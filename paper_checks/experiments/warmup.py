@@ -59,7 +59,7 @@ def make(scale: Scale) -> Experiment:
     left = 1 - (half["warmup_steps"] - 1) / (2 * shared["num_steps"])
     arms.append(arm(SAME_SUM, "post-ln", EDGE, RATE * left))
     at_edge = {plain("post-ln", EDGE), warmed(EDGE), SAME_SUM}
-    arms = [replace(one, least_seeds=EDGE_SEEDS) if one.name in at_edge else one for one in arms]
+    arms = [replace(arm, least_seeds=EDGE_SEEDS) if arm.name in at_edge else arm for arm in arms]
     return Experiment(
         name="warmup",
         question="Does Post-LN train at 18 layers on either side, does warm-up save it, and what else does?",
@@ -80,7 +80,7 @@ def _plan(book: Book) -> Plan:
     for trial in book.trials:
         if trial.seed in PILOT_SEEDS and trial.scheme in trained:
             trained[trial.scheme].append(book[trial].has_trained)
-    seen = "; ".join(f"{scheme} trained in {sum(found)} of {len(found)}" for scheme, found in trained.items())
+    seen = "; ".join(f"{scheme} trained in {sum(outcomes)} of {len(outcomes)}" for scheme, outcomes in trained.items())
     seeds = max(LEAST_SEEDS, enough)
     text = (
         f"pilot: {seen}. To tell a share of {high:g} that train from one of {low:g} takes {enough} seeds of each "

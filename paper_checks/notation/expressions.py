@@ -61,7 +61,7 @@ def latex(expr: Basic) -> str:
     {(8 N)}^{-1/4}
     """
     forms = (expr, gathered(expr)) if isinstance(expr, Expr) else (expr,)
-    found = _Printer().doprint(min(forms, key=lambda form: len(str(form))))
-    while (less := _LOW.sub(r"(\1)", found)) != found:
-        found = less
-    return found
+    text = _Printer().doprint(min(forms, key=lambda form: len(str(form))))
+    while (less := _LOW.sub(r"(\1)", text)) != text:
+        text = less
+    return text

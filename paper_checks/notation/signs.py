@@ -34,11 +34,11 @@ Writer = Callable[[str], str]
 
 def _written(text: str, writers: Mapping[str, Writer], rest: Writer) -> str:
     """writers: by the name of a group of _PIECE, what to write for it; rest: for what lies between."""
-    found, done = list[str](), 0
+    pieces, done = list[str](), 0
     for match in _PIECE.finditer(text):
-        found += [rest(text[done : match.start()]), writers[match.lastgroup or ""](match.group())]
+        pieces += [rest(text[done : match.start()]), writers[match.lastgroup or ""](match.group())]
         done = match.end()
-    return "".join([*found, rest(text[done:])])
+    return "".join([*pieces, rest(text[done:])])
 
 
 def _group(typed: str) -> tuple[str, str, str]:
@@ -85,14 +85,14 @@ def html(text: str) -> Markup:
     >>> html("x^2 < 1")
     Markup('x<span class="typed">^</span><sup>2</sup> &lt; 1')
     """
-    if (found := _sum_in(text)) is None:
+    if (parts := _sum_in(text)) is None:
         return Markup(_written(text, _PAGE, escape))
-    before, name, body, ranges, behind = found
+    before, name, body, ranges, behind = parts
     sign = Markup().join(
-        Markup("{}<sub>{}={}</sub><sup>{}</sup>").format(_LARGE_SIGNS[name], *map(signs, one)) for one in ranges
+        Markup("{}<sub>{}={}</sub><sup>{}</sup>").format(_LARGE_SIGNS[name], *map(signs, limits)) for limits in ranges
     )
     opened = _shown(sign, "") + _typed(name) + "("
-    tail = "".join(f", ({', '.join(one)})" for one in ranges)
+    tail = "".join(f", ({', '.join(limits)})" for limits in ranges)
     front = Markup(html(before + name).removesuffix(name))  # what stands before a name decides what a star is
     return front + Markup(opened) + html(body) + _typed(tail) + ")" + html(behind)
 
@@ -109,12 +109,12 @@ def _sum_in(text: str) -> tuple[str, str, str, list[list[str]], str] | None:
                 start = place + 1
             if depth < 0:
                 break
-        ranges = [[one.strip() for one in part[1:-1].split(",")] for part in parts[1:]]
-        tail = "".join(f", ({', '.join(one)})" for one in ranges)
+        ranges = [[word.strip() for word in part[1:-1].split(",")] for part in parts[1:]]
+        tail = "".join(f", ({', '.join(limits)})" for limits in ranges)
         if (
             depth < 0
             and ranges
-            and all(len(one) == 3 for one in ranges)
+            and all(len(limits) == 3 for limits in ranges)
             and text[match.end() : place] == parts[0] + tail
         ):
             return text[: match.start()], match[1], parts[0], ranges, text[place + 1 :]
@@ -163,8 +163,8 @@ def latex(text: str) -> str:
     """
     text = re.sub(r"\blog(\([^()]*\))\*\*(\d+|\([\d/]+\))", r"log^\2\1", whole_powers(text))
     text = re.sub(rf"(?<!\w)({_GROUP})(?=\^|\*\*)", r"{\1}", text)
-    found = re.sub(r"\\\|(.*?)\\\|", r"\\left\\|\1\\right\\|", _written(text, _CELL, str))
-    return re.sub(r"\b(?<!\\)(log|exp)\b", r"\\\1", found).replace("sign(", r"\operatorname{sign}(")
+    typeset = re.sub(r"\\\|(.*?)\\\|", r"\\left\\|\1\\right\\|", _written(text, _CELL, str))
+    return re.sub(r"\b(?<!\\)(log|exp)\b", r"\\\1", typeset).replace("sign(", r"\operatorname{sign}(")
 
 
 def is_formula(text: str) -> bool:

@@ -148,8 +148,8 @@ def _answers(document: Entry, ids: Sequence[str]) -> Iterator[list[str]]:
 def results_line(document: Entry) -> str:
     """How many of the results that people use hold."""
     counts = document["summary"]["results"]
-    said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
-    return f"{sum(counts.values())} results that people use: {said}."
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
+    return f"{sum(counts.values())} results that people use: {verdicts}."
 
 
 def _resting(entry: Mapping[str, Any], document: Entry) -> str:
@@ -158,9 +158,9 @@ def _resting(entry: Mapping[str, Any], document: Entry) -> str:
     rests = [id_ for id_ in entry["results"] if id_ in verdicts]
     standing = [id_ for id_ in rests if verdicts[id_] == Verdict.CONFIRMED.value]
     fallen = [f"{id_} ({verdicts[id_]})" for id_ in rests if id_ not in standing]
-    said = [f"{', '.join(standing)} stand by their own evidence"] if standing else []
-    said += [f"{', '.join(fallen)} do not stand as printed"] if fallen else []
-    return f"Results that rest on it: {'; '.join(said)}" if said else ""
+    clauses = [f"{', '.join(standing)} stand by their own evidence"] if standing else []
+    clauses += [f"{', '.join(fallen)} do not stand as printed"] if fallen else []
+    return f"Results that rest on it: {'; '.join(clauses)}" if clauses else ""
 
 
 def _counts(summary: Mapping[str, Any]) -> str:
@@ -198,10 +198,10 @@ def with_findings(readme: str, document: Entry) -> str:
 def _what_holds(entry: Mapping[str, Any]) -> Iterator[str]:
     """Of each part that does not hold as printed: what does, and where, once for the parts that share it."""
     names: dict[tuple[str, str], list[str]] = {}
-    said = " ".join(reasons(entry))
+    sentences = " ".join(reasons(entry))
     for part in entry["parts"]:
         for key, title in (("correction", "Instead"), ("condition", "Holds where")):
-            if part[key] and part[key] not in said:
+            if part[key] and part[key] not in sentences:
                 names.setdefault((title, part[key]), []).append(part["name"])
     for (title, text), of_parts in names.items():
         yield f"{title} ({'; '.join(of_parts)}): {text}" if len(entry["parts"]) > 1 else f"{title}: {text}"

@@ -494,8 +494,8 @@ def _inside(line: Sequence[Place], frame: _Frame) -> list[list[Place]]:
         if ay == by:
             first, last = (0.0, 1.0) if frame.top <= ay <= frame.bottom else (1.0, 0.0)
         else:
-            one, other = sorted(((frame.top - ay) / (by - ay), (frame.bottom - ay) / (by - ay)))
-            first, last = max(0.0, one), min(1.0, other)
+            enters, other = sorted(((frame.top - ay) / (by - ay), (frame.bottom - ay) / (by - ay)))
+            first, last = max(0.0, enters), min(1.0, other)
         if first <= last:
             start, end = ((ax + t * (bx - ax), ay + t * (by - ay)) for t in (first, last))
             parts = parts if is_whole and first == 0 else [*parts, [start]]
@@ -526,8 +526,8 @@ def spread(places: Sequence[float], sizes: Sequence[float], first: float, last: 
     if not places:
         return []
     offsets = [0.0]
-    for one, other in pairwise(sizes):
-        offsets.append(offsets[-1] + (one + other) / 2)
+    for size, other in pairwise(sizes):
+        offsets.append(offsets[-1] + (size + other) / 2)
     free = isotonic_regression([place - off for place, off in zip(places, offsets, strict=True)]).x
     low, high = first + sizes[0] / 2, last - sizes[-1] / 2 - offsets[-1]
     return [max(min(float(x), high), low) + off for x, off in zip(free, offsets, strict=True)]
@@ -563,7 +563,7 @@ def _beside(named: Sequence[Curve], panel: Panel, frame: _Frame) -> Iterator[Sha
                 box[0] < frame.left or box[2] > frame.right + 8 or box[1] < frame.top - 12 or box[3] > frame.bottom + 2
             )
             boxes.append((cost, len(boxes), box, Words(x + dx, y + dy, curve.label, anchor, curve.colour)))
-        *_, box, words = min(boxes, key=lambda one: one[:2])
+        *_, box, words = min(boxes, key=lambda place: place[:2])
         taken += [box, (x - 5, y - 6, x + 5, y + 6)]
         yield words
 

@@ -54,7 +54,7 @@ def digest(name: str) -> str:
 def cells_digests(cells: Iterable[Any]) -> list[str]:
     """sha256 of what stands in each cell, outputs aside. Jupyter adds empty cells and keeps text by lines."""
     written = ([cell["cell_type"], "".join(cell["source"])] for cell in cells)
-    return [hashlib.sha256(json.dumps(one).encode()).hexdigest() for one in written if one[1].strip()]
+    return [hashlib.sha256(json.dumps(cell).encode()).hexdigest() for cell in written if cell[1].strip()]
 
 
 def refuse_edited(name: str) -> None:
@@ -75,7 +75,7 @@ def refuse_edited(name: str) -> None:
         raise EditedError(f"{at}.ipynb is no notebook that can be read, and was kept: mend it, {thrown}") from error
     cells = source(name).cells
     of_source = cells_digests(cells)
-    is_taken_out = any(one in of_source and one not in digests for one in recorded)
+    is_taken_out = any(digest in of_source and digest not in digests for digest in recorded)
     edited = [cell for cell in kept["cells"] if not {*cells_digests([cell])} <= {*recorded, *of_source}]
     if not edited and not is_taken_out:
         return

@@ -48,12 +48,12 @@ def drawing_of(shown: Shown, title: str, note: str, num_each: int = 1) -> Drawin
     letter = "L" if num_each == 1 else "N"
     rows = sorted(shown.rows, key=lambda row: row["num_sublayers"])
     draw = _of_roles if shown.role_units else _of_update
-    curves, y, said = draw(shown, [(row["num_sublayers"] / num_each, row) for row in rows], letter)
+    curves, y, legend = draw(shown, [(row["num_sublayers"] / num_each, row) for row in rows], letter)
     x = "residual sublayers L" if num_each == 1 else "layers N"
     return Drawing(
-        panels=[Panel(curves=curves, x=x, y=y, x_kind="depths", note=said)],
+        panels=[Panel(curves=curves, x=x, y=y, x_kind="depths", note=legend)],
         heading=title,
-        note=" ".join(f"{text[0].upper()}{text[1:]}." for text in (note, said) if text),
+        note=" ".join(f"{text[0].upper()}{text[1:]}." for text in (note, legend) if text),
         width=680,
         height=400,
     )
@@ -76,11 +76,11 @@ def with_layers(drawing: Drawing, sublayers: Rows, at: str) -> Drawing:
     for quantity, (title, y, kind) in _OF_LAYERS.items():
         curves = []
         for side, colour in zip(sides, ("--c1", "--c2"), strict=False):
-            own = [(row["index"], row[quantity]) for row in sublayers if row["side"] == side]
-            own = [(x, {key: value for key, value in of.items() if value or kind == "linear"}) for x, of in own]
-            line = [(x, of["predicted"]) for x, of in own if of.get("predicted") is not None]
+            values = [(row["index"], row[quantity]) for row in sublayers if row["side"] == side]
+            values = [(x, {key: value for key, value in of.items() if value or kind == "linear"}) for x, of in values]
+            line = [(x, of["predicted"]) for x, of in values if of.get("predicted") is not None]
             points = [
-                (x, of["measured"], of.get("low"), of.get("high")) for x, of in own if of.get("measured") is not None
+                (x, of["measured"], of.get("low"), of.get("high")) for x, of in values if of.get("measured") is not None
             ]
             curves.append(Curve(label=side if len(sides) > 1 else "", line=line, points=points, colour=colour))
         panels.append(Panel(title=f"{title}, {at}", curves=curves, x="sublayer", y=y, x_kind="linear", y_kind=kind))
@@ -106,11 +106,11 @@ def _of_update(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve
         curves.append(Curve(label="" if line else "measured", points=points, colour="--c2"))
     there = {x for x, *_ in (points if any("measured" in row for _, row in by_depth) else line)}
     missing = [f"{int(x)}" for x, _ in by_depth if x not in there]
-    said = ["line: predicted, infinite width"] * bool(line)
+    notes = ["line: predicted, infinite width"] * bool(line)
     how = "points: measured, 95 % intervals" if any(low for *_, low, _ in points) else "points: measured"
-    said += [how] * bool(points)
-    said += [f"no point, 0 or diverged, at {letter} = {', '.join(missing)}"] * bool(missing)
-    return curves, "update U per unit learning rate", "; ".join(said)
+    notes += [how] * bool(points)
+    notes += [f"no point, 0 or diverged, at {letter} = {', '.join(missing)}"] * bool(missing)
+    return curves, "update U per unit learning rate", "; ".join(notes)
 
 
 def _line(by_depth: ByDepth) -> list[Place]:
@@ -152,13 +152,13 @@ def _of_roles(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve]
             continue
         slopes = {"measured": _slope(points) if points else None, "predicted": powers.get(role) if line else None}
         known = {how: slope for how, slope in slopes.items() if slope is not None and len({*line, *points}) > 1}
-        said = [
+        notes = [
             f"{how} {letter}^{slope:z.2f}" if len(known) > 1 else f"{letter}^{slope:z.2f}"
             for how, slope in known.items()
         ]
         curves.append(
             Curve(
-                label=raised(f"{'all matrices' if role == 'update' else role} {', '.join(said)}".strip()),
+                label=raised(f"{'all matrices' if role == 'update' else role} {', '.join(notes)}".strip()),
                 line=line,
                 points=points,
                 colour="--ink" if role == "update" else _PAIRS.get(role, "--c2"),
@@ -166,10 +166,10 @@ def _of_roles(shown: Shown, by_depth: ByDepth, letter: str) -> tuple[list[Curve]
                 width=2.6 if share >= LARGE else 1.6,
             )
         )
-    said = [f"bold: at least {LARGE:.0%} of the matrices' update at d = {width:,}".replace("%", " %")]
-    said += [f"not drawn, less than {100 * MATTERS:.0f} % of it: {', '.join(small)}"] * bool(small)
-    said += [f"0 at every depth: {', '.join(still)}"] * bool(still)
-    return curves, "update over its own at the first depth", "; ".join(said)
+    notes = [f"bold: at least {LARGE:.0%} of the matrices' update at d = {width:,}".replace("%", " %")]
+    notes += [f"not drawn, less than {100 * MATTERS:.0f} % of it: {', '.join(small)}"] * bool(small)
+    notes += [f"0 at every depth: {', '.join(still)}"] * bool(still)
+    return curves, "update over its own at the first depth", "; ".join(notes)
 
 
 def _growth(by_depth: ByDepth, role: str) -> tuple[list[Place], list[Point]]:

@@ -133,7 +133,7 @@ def beside(path: Path = clients.PATH) -> list[OtherModel]:
         runs.setdefault(_key(run.config), []).append(run)
     lines = []
     for case in clients.cases():
-        there = {one: runs.get(_key(record.plain(case.sizes(one))), []) for one in clients.OPTIMIZERS}
+        there = {optimizer: runs.get(_key(record.plain(case.sizes(optimizer))), []) for optimizer in clients.OPTIMIZERS}
         if all(there.values()):
             lines += [_beside(case, optimizer, several) for optimizer, several in there.items()]
     return lines
@@ -179,7 +179,7 @@ def page() -> str:
         depths=f"{', '.join(map(str, RECIPE_LENGTHS[:-1]))} and {LAST:,}",
         ends={name: {role: at_the_end(law, role) for role in (*law.roles, "update")} for name, law in laws.items()},
         still=[name for name in RECIPES if name not in moving()],
-        left_out={name: one.leaves_out for name, one in RECIPES.items() if one.leaves_out},
+        left_out={name: recipe.leaves_out for name, recipe in RECIPES.items() if recipe.leaves_out},
         norms_of_minicpm=RECIPES["minicpm"].size["d_model"] / 256,
         positions=_largest_share_of_positions(),
         per_width=[pick(per_width, key=per_width.__getitem__) for pick in (min, max)],
@@ -201,7 +201,7 @@ def page() -> str:
         tokens=clients.NUM_TOKENS,
         head_size=clients.HEAD_SIZE,
         head_counts=" and ".join(str(width // clients.HEAD_SIZE) for width in widths),
-        error=max(recipe_law(*one).errors["update"][n] for one in by_name for n in RECIPE_LENGTHS),
+        error=max(recipe_law(*key).errors["update"][n] for key in by_name for n in RECIPE_LENGTHS),
         summaries=[_summary(optimizer, lines) for optimizer in clients.OPTIMIZERS],
         beside_heads=["model", "weights", "layers, width", "networks", *clients.OPTIMIZERS, "farthest role"],
         beside_rows=[_beside_row(list(of_case)) for _, of_case in groupby(lines, key=lambda line: id(line.case))],
@@ -222,16 +222,16 @@ def _lists(optimizer: str, by_name: Mapping[tuple[str, str], Going]) -> dict[str
     """Recipes that are flat at the end, grow, shrink, and those that no power is near, the fastest first."""
     lists: dict[str, list[str]] = {"flat": [], "grow": [], "shrink": [], "bend": []}
     ranked = sorted(((name, by_name[name, optimizer]) for name in moving()), key=lambda pair: -pair[1].end)
-    for name, one in ranked:
-        role, slope, part = one.worst
-        if one.bends:
-            lists["bend"].append(f"{name} ({one.exponent:z.2f}, then {one.end:z.2f}; {role})")
-        elif abs(one.end) >= FLAT:
-            lists["grow" if one.end > 0 else "shrink"].append(f"{name} ({one.end:z.2f}; {role})")
+    for name, law in ranked:
+        role, slope, part = law.worst
+        if law.bends:
+            lists["bend"].append(f"{name} ({law.exponent:z.2f}, then {law.end:z.2f}; {role})")
+        elif abs(law.end) >= FLAT:
+            lists["grow" if law.end > 0 else "shrink"].append(f"{name} ({law.end:z.2f}; {role})")
         else:  # with the role that still grows, if there is one
             size = f"{part:.0%} of the matrices" if part < 1 else f"{part:,.2g} times the matrices"
             still = f"; but {role} as N^{slope:.2f}, {size}" if slope >= FLAT else ""
-            lists["flat"].append(f"{name} ({one.end:z.2f}{still})")
+            lists["flat"].append(f"{name} ({law.end:z.2f}{still})")
     return lists
 
 
@@ -239,11 +239,11 @@ def _row(name: str, by_name: Mapping[tuple[str, str], Going]) -> list[str]:
     size = RECIPES[name].size
     cells = [name, f"{size['num_layers']}, {size['d_model']:,}"]
     for optimizer in RECIPE_OPTIMIZERS:
-        one = by_name[name, optimizer]
-        role, slope, part = one.worst
-        end = f"**{one.end:z.2f}**" if abs(one.end) < FLAT else f"{one.end:z.2f}"
+        law = by_name[name, optimizer]
+        role, slope, part = law.worst
+        end = f"**{law.end:z.2f}**" if abs(law.end) < FLAT else f"{law.end:z.2f}"
         size_of = f"{part:.0%}" if part < 1 else f"x {part:,.2g}"
-        cells += [f"{one.exponent:z.2f}", end, f"x {_digits(one.factor)}", f"{role} {slope:z.2f} ({size_of})"]
+        cells += [f"{law.exponent:z.2f}", end, f"x {_digits(law.factor)}", f"{role} {slope:z.2f} ({size_of})"]
     return cells
 
 
@@ -305,7 +305,7 @@ def picture() -> Drawing:
         panels=[
             Panel(
                 title=f"Under {name}",
-                curves=[_curve(one, optimizer, *look) for one, look in looks().items()],
+                curves=[_curve(key, optimizer, *look) for key, look in looks().items()],
                 x="layers N",
                 x_kind="depths",
                 y=f"update of one step, beside that at {FIRST} layers",

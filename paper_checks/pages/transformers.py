@@ -166,7 +166,7 @@ def head(by_name: ByName) -> str:
         "head",
         powers={name: [unit_power(name, role) for role in OTHER_ROLES] for name in OPTIMIZERS},
         error=max((cell.predicted["update"].error for cell in by_name.values()), default=0.0),
-        role_error=max((one.error for cell in by_name.values() for one in cell.predicted.values()), default=0.0),
+        role_error=max((value.error for cell in by_name.values() for value in cell.predicted.values()), default=0.0),
         wide_seeds=_seeds(by_name, WIDE),
         narrow_seeds=_seeds(by_name, NARROW),
     )
@@ -198,7 +198,7 @@ def total(by_name: ByName) -> str:
         far=list(_by_line(far)),
         num_limits=len(limits),
         limits_held=sum(holds(at_infinity) for _, at_infinity in limits),
-        outside=list(_by_line([(cell, one) for cell, one in limits if not holds(one)])),
+        outside=list(_by_line([(cell, limit) for cell, limit in limits if not holds(limit)])),
         zeros=dict.fromkeys(f"{name} {optimizer}" for name, optimizer, *_ in zero),
         wrong_zeros=sorted(wrong_zeros),
         rows=[_total_row(by_name, *line) for line in compared_names(by_name)],

@@ -18,8 +18,8 @@ _WHERE = f"lines predicted, points measured at d = {WIDE} with 95 % intervals"
 
 def drawings(by_name: ByName) -> dict[str, Drawing]:
     """By file name."""
-    schemes = {f"transformers-{one}": of_schemes(by_name, one) for one in OPTIMIZERS}
-    return schemes | {f"transformers-roles-{one}": of_roles(by_name, one) for one in ROLE_OPTIMIZERS}
+    schemes = {f"transformers-{optimizer}": of_schemes(by_name, optimizer) for optimizer in OPTIMIZERS}
+    return schemes | {f"transformers-roles-{optimizer}": of_roles(by_name, optimizer) for optimizer in ROLE_OPTIMIZERS}
 
 
 def of_schemes(by_name: ByName, optimizer: str) -> Drawing:

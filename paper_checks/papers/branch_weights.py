@@ -47,9 +47,9 @@ def _by_order(s: BranchRule) -> Answers:
     from depthlaw.theory.meanfield.growth import update_order
     from depthlaw.theory.meanfield.setting import Setting
 
-    found = update_order(Setting.of(s.scheme, s.optimizer))
-    power, *_ = order_key(found.times(order_of(s.rate)))
-    holds = order_key(found) == order_key(order_of(s.order / s.rate)) and found.growth == 0
+    order = update_order(Setting.of(s.scheme, s.optimizer))
+    power, *_ = order_key(order.times(order_of(s.rate)))
+    holds = order_key(order) == order_key(order_of(s.order / s.rate)) and order.growth == 0
     stream = max(S.One, sqrt(L) * s.branch, key=lambda size: order_key(order_of(size))[0])
     passed = s.branch / stream  # the last norm divides by it
     sizes = [passed, s.rate, *([passed] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient

@@ -193,7 +193,7 @@ def _of_tanh(scale: float) -> tuple[list[float], list[float]]:
 
 def log_jacobians(lengths: tuple[int, ...], *, is_normed: bool, scale: float = 0.5) -> list[float]:
     """log of ||dx_L/dx_0||^2 / d of ReLU FFN branches W2 relu(W1 u), E x_0^2 = 1; u is norm(x), or tanh(scale x)."""
-    q, total, found = 1.0, 0.0, []
+    q, total, logs = 1.0, 0.0, []
     seconds, slopes = _of_tanh(scale)
     first, step = float(_GRID[0]), float(_GRID[1] - _GRID[0])
     for length in range(1, max(lengths) + 1):
@@ -206,8 +206,8 @@ def log_jacobians(lengths: tuple[int, ...], *, is_normed: bool, scale: float = 0
         total += math.log1p(slope / 2)
         q += second / 2
         if length in lengths:
-            found.append(total)
-    return found
+            logs.append(total)
+    return logs
 
 
 @check(
@@ -226,7 +226,7 @@ def _summed(s: Values) -> list[bool | None]:
     normed = integrate(1 / q, (q, 1, L))
     return [
         limit(normed / s["pre"], L, oo).is_positive and limit(normed / s["pre"], L, oo) != oo,
-        all(0 < limit(one / s["free"], L, oo) < oo for one in free),
+        all(0 < limit(ratio / s["free"], L, oo) < oo for ratio in free),
     ]
 
 
@@ -235,8 +235,8 @@ def _added_up(s: Values) -> list[bool | None]:
     lengths = (10**3, 10**5)
     answers: list[bool | None] = []
     for name in ("pre", "free"):
-        found = log_jacobians(lengths, is_normed=name == "pre")
-        ratios = [value / float(s[name].subs(L, length).evalf()) for value, length in zip(found, lengths, strict=True)]
+        logs = log_jacobians(lengths, is_normed=name == "pre")
+        ratios = [value / float(s[name].subs(L, length).evalf()) for value, length in zip(logs, lengths, strict=True)]
         answers.append(abs(math.log(ratios[1] / ratios[0])) < 0.15)
     return answers
 

@@ -41,11 +41,11 @@ def _drawn_product() -> Any:
 
     draw, product = np.random.default_rng(1), np.eye(_STREAMS)
     for _ in range(_MAPS):
-        one = np.exp(draw.normal(size=(_STREAMS, _STREAMS)))
+        matrix = np.exp(draw.normal(size=(_STREAMS, _STREAMS)))
         for _ in range(20):
-            one /= one.sum(1, keepdims=True)
-            one /= one.sum(0, keepdims=True)
-        product = one @ product
+            matrix /= matrix.sum(1, keepdims=True)
+            matrix /= matrix.sum(0, keepdims=True)
+        product = matrix @ product
     return product
 
 

@@ -144,8 +144,8 @@ def _twice_normed(s: Values) -> list[bool | None]:
         z = z - z.mean(-1, keepdims=True)
         return z / np.sqrt((z**2).mean(-1, keepdims=True))
 
-    one, two = gains * norm(x), norm(gains * norm(x))
-    return [bool(abs(two - one * (two * one).sum() / (one**2).sum()).max() > 1e-3)]
+    once, two = gains * norm(x), norm(gains * norm(x))
+    return [bool(abs(two - once * (two * once).sum() / (once**2).sum()).max() > 1e-3)]
 
 
 _ROUNDING = 1e-9
@@ -185,8 +185,8 @@ def _first_step(s: Values) -> Answers:
     of_gains = float((gains - other_gains).norm() / gains.norm())
     # Below that, the number is the processor's and not the network's.
     of_matrices = f"less than {_ROUNDING:g}" if apart < _ROUNDING else f"{apart:.2f}"
-    found = f"matrices apart by {of_matrices} of their length, the outer norms' gains by {of_gains:.2f} of theirs"
-    example = {"printed": s.text, "found": found, "command": "depthlaw explain KE-03"}
+    text = f"matrices apart by {of_matrices} of their length, the outer norms' gains by {of_gains:.2f} of theirs"
+    example = {"printed": s.text, "found": text, "command": "depthlaw explain KE-03"}
     return Answers(
         holds=[word == s["word"]],
         numbers={"matrices": of_matrices, "gains": of_gains},

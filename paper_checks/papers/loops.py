@@ -140,9 +140,11 @@ def _by_alike(s: Values) -> Answers:
 
 @check(Route.MEASURED, "drawn stacks of 1 and 4 sublayers, visited 4 and 32 times")
 def _by_gradients(s: Values) -> Answers:
-    found = {k: [_update(r, k, float(s["power"])) for r in (4, 32)] for k in (1, 4)}
-    numbers = {f"{k} sublayers, 4 and 32 visits": [round(value, 3) for value in values] for k, values in found.items()}
-    return Answers(holds=[_stays(values) for values in found.values()], numbers=numbers)
+    updates = {k: [_update(r, k, float(s["power"])) for r in (4, 32)] for k in (1, 4)}
+    numbers = {
+        f"{k} sublayers, 4 and 32 visits": [round(value, 3) for value in values] for k, values in updates.items()
+    }
+    return Answers(holds=[_stays(values) for values in updates.values()], numbers=numbers)
 
 
 _LO_02 = claim(

@@ -67,8 +67,10 @@ def _by_order(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for alpha, gamma, does in _cases(s):
         order = update_order(Setting.of(_scheme(alpha, gamma), "adam"))
-        found = {1: "grows", 0: "stays", -1: "vanishes"}[int(sign(order.power))] if order.growth == 0 else "explodes"
-        answers.append(found == does)
+        behaviour = (
+            {1: "grows", 0: "stays", -1: "vanishes"}[int(sign(order.power))] if order.growth == 0 else "explodes"
+        )
+        answers.append(behaviour == does)
     return answers
 
 
@@ -85,8 +87,8 @@ def _by_product(s: Values) -> list[bool | None]:
                 logs.append(float(power * mpmath.log(length) + mpmath.log(b) + length / 2 * mpmath.log1p(b**2 / 2)))
         moved = logs[2] - logs[1]
         is_fast = abs(moved) > 10 * math.log(10**8)
-        found = "explodes" if is_fast else "stays" if abs(moved) < 1 else "grows" if moved > 0 else "vanishes"
-        answers.append(found == does)
+        behaviour = "explodes" if is_fast else "stays" if abs(moved) < 1 else "grows" if moved > 0 else "vanishes"
+        answers.append(behaviour == does)
     return answers
 
 

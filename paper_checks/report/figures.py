@@ -69,7 +69,7 @@ def for_claim(claim_id: str) -> list[Drawing | Picture]:
 def _growths(claim: Claim) -> Iterator[Drawing]:
     by_text = {part.statement.text: part.statement for part in claim.parts if isinstance(part.statement, Growth)}
     for is_real, what in ((False, "FFN-only stacks"), (True, "real Transformers")):
-        panels = [_growth_panel(one) for one in by_text.values() if isinstance(one, InTransformer) == is_real]
+        panels = [_growth_panel(part) for part in by_text.values() if isinstance(part, InTransformer) == is_real]
         if panels:
             has_points = any(curve.points for panel in panels for curve in panel.curves)
             yield Drawing(
@@ -190,7 +190,7 @@ def _at_equal(statement: Inequality, gain: int) -> _AtGains:
 @cache
 def _at_gain(bound: Expr, gain: int) -> Callable[[int], Any]:
     """As a function of L: what is left of its sums is added up in floats."""
-    at = bound.replace(lambda one: isinstance(one, Indexed), lambda _: Integer(gain))
+    at = bound.replace(lambda term: isinstance(term, Indexed), lambda _: Integer(gain))
     return lambdify(L, algebra.normal_form(at), modules="math")
 
 

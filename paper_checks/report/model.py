@@ -204,7 +204,7 @@ class Document(_Read):
     @property
     def by_kind(self) -> dict[Kind, list[Claim]]:
         """The claims of each kind that has any: results, which people use, then steps to them, then remarks."""
-        return {kind: several for kind in Kind if (several := [one for one in self.claims if one.kind is kind])}
+        return {kind: several for kind in Kind if (several := [claim for claim in self.claims if claim.kind is kind])}
 
     @property
     def by_source(self) -> dict[str, list[Claim]]:
@@ -232,5 +232,5 @@ def _why(error: ValidationError) -> str:
         if fault["loc"] == ("schema_version",) and fault["type"] != "missing":
             version = textwrap.shorten(repr(fault["input"]), _SHOWN)
             return f"its schema_version is {version}, and this version reads {SCHEMA_VERSION}"
-    place, said = ".".join(map(str, faults[0]["loc"])), faults[0]["msg"]
-    return f"it is no document of `depthlaw verify`: {f'{place}: ' if place else ''}{said}"
+    place, reason = ".".join(map(str, faults[0]["loc"])), faults[0]["msg"]
+    return f"it is no document of `depthlaw verify`: {f'{place}: ' if place else ''}{reason}"

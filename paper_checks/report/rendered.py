@@ -110,8 +110,8 @@ def _html(text: str) -> Token:
 def pictures() -> dict[str, Picture]:
     """The figures of TRAINING.md, by file name without its ending."""
     text = (RESULTS / "TRAINING.md").read_text(encoding="utf-8")
-    found = re.findall(r"^!\[(.*)\]\(figures/(.+)\.svg\)\n\n\*(.*)\*$", text, re.MULTILINE)
-    return {name: Picture(name, title, caption) for title, name, caption in found}
+    matches = re.findall(r"^!\[(.*)\]\(figures/(.+)\.svg\)\n\n\*(.*)\*$", text, re.MULTILINE)
+    return {name: Picture(name, title, caption) for title, name, caption in matches}
 
 
 def files() -> list[Path]:

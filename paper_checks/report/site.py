@@ -100,8 +100,8 @@ def environment(document: Document) -> Environment:
     """Templates with everything that stands on more than one page. Whatever a document says is escaped."""
     env = markdown.environment(TEMPLATES, autoescape=True)
     claims = {claim.id: claim for claim in document.claims}
-    told = list(findings([claim.model_dump(mode="json") for claim in document.claims]))
-    told_of = {id_: finding.text for finding in told for id_ in finding.ids}
+    texts = list(findings([claim.model_dump(mode="json") for claim in document.claims]))
+    told_of = {id_: finding.text for finding in texts for id_ in finding.ids}
     env.filters.update(
         prose=typeset.prose,
         cell=typeset.cell,
@@ -120,7 +120,7 @@ def environment(document: Document) -> Environment:
         held=views.held,
         legend=LEGEND,
         letters=LETTERS,
-        found=told,
+        found=texts,
         told=told_of,
         undecided=[id_ for id_, claim in claims.items() if claim.verdict is Verdict.UNDECIDED],
         strange=list(views.unexpected(document)),
@@ -131,7 +131,7 @@ def environment(document: Document) -> Environment:
         seen_by=seen_by,
         scattered=views.is_scattered,
         spaced=views.spaced,
-        searched=partial(views.searched, told=told_of),
+        searched=partial(views.searched, texts=told_of),
         statement_of=views.statement_of,
     )
     return env
@@ -145,7 +145,7 @@ def _groups(document: Document) -> list[tuple[str, str, list[tuple[str, str]]]]:
         (
             "verdict",
             "Verdict",
-            [(one.value, f"{one.symbol} {one.value}") for one, num in document.counts.items() if num],
+            [(verdict.value, f"{verdict.symbol} {verdict.value}") for verdict, num in document.counts.items() if num],
         ),
         ("source", "Source", [(key, views.SHORT.get(key, document.sources[key].title)) for key in document.by_source]),
         ("route", "Route", [(route.value, route.value) for route in Route if route.value in routes]),

@@ -41,7 +41,7 @@ def said(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.{_DIGITS}g}"
     if isinstance(value, Mapping):
-        return "; ".join(f"{name}: {said(one)}" for name, one in value.items())
+        return "; ".join(f"{name}: {said(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(said, value))
     return "none" if value is None else str(value)
@@ -82,7 +82,7 @@ def quoted(text: str) -> Markup:
     """Words of a source, typeset: lines that only a PDF's layout ended go on, and rows of a table are rows."""
     if "\t" in text:
         cell, row = Markup("<td>{}</td>"), Markup("<tr>{}</tr>")
-        lines = ([_bold(one) for one in line.split("\t")] for line in text.split("\n"))
+        lines = ([_bold(cell) for cell in line.split("\t")] for line in text.split("\n"))
         rows = Markup().join(row.format(Markup().join(map(cell.format, cells))) for cells in lines)
         return Markup("<table><tbody>{}</tbody></table>").format(rows)
     if is_scattered(text):
@@ -97,10 +97,10 @@ def _bold(text: str) -> Markup:
     return Markup().join(forms[i % 2].format(typeset.prose(piece)) for i, piece in enumerate(pieces))
 
 
-def searched(claim: Claim, told: Mapping[str, str]) -> str:
+def searched(claim: Claim, texts: Mapping[str, str]) -> str:
     """What the search box looks through, in small letters: each sign and its name, λ and lambda."""
     parts = (text for part in claim.parts for text in (part.name, part.statement))
-    text = " ".join((claim.id, claim.statement, claim.locator, claim.quote, told.get(claim.id, ""), *parts))
+    text = " ".join((claim.id, claim.statement, claim.locator, claim.quote, texts.get(claim.id, ""), *parts))
     return " ".join(normalize("NFKC", f"{text} {signs(text)}").lower().split())
 
 
@@ -122,9 +122,9 @@ def held(several: Sequence[Claim]) -> str:
 def statement_of(claim: Claim, part: Part) -> Markup:
     """The printed statement typeset from its object; as text where the document says another than the registry."""
     known = registered().get(claim.id)
-    for one in known.parts if known is not None else ():
-        if one.name == part.name and one.statement.text == part.statement:
-            return typeset.statement(one.statement)
+    for candidate in known.parts if known is not None else ():
+        if candidate.name == part.name and candidate.statement.text == part.statement:
+            return typeset.statement(candidate.statement)
     return typeset.prose(part.statement)
 
 
@@ -140,9 +140,9 @@ def unexpected(doc: Document) -> Iterator[str]:
         yield from (f"broken on purpose, and not seen: {name}" for name in doc.summary.mutants.survived)
     yield from (f"differs, though its claim is confirmed: {name}" for name in doc.summary.cells.faults)
     yield from (
-        f"{one.topic}: expected to {'agree' if one.expected else 'differ'}"
-        for one in doc.sources_beside
-        if one.agree is not one.expected
+        f"{pair.topic}: expected to {'agree' if pair.expected else 'differ'}"
+        for pair in doc.sources_beside
+        if pair.agree is not pair.expected
     )
     if doc.summary.tables.generated_file != "in step":
         yield f"the generated file of tables is {doc.summary.tables.generated_file}"
@@ -231,8 +231,8 @@ def form() -> Markup:
 def schemes() -> list[dict[str, Any]]:
     """name, norms, laws and source of each."""
     return [
-        {"name": one.name, "norms": _norms(one.stack), "laws": _laws(one), "source": one.source}
-        for one in SCHEMES.values()
+        {"name": scheme.name, "norms": _norms(scheme.stack), "laws": _laws(scheme), "source": scheme.source}
+        for scheme in SCHEMES.values()
     ]
 
 

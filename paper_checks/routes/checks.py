@@ -20,11 +20,11 @@ def outcome(holds: bool | None) -> Verdict:
     return {True: Verdict.CONFIRMED, False: Verdict.REFUTED, None: Verdict.UNDECIDED}[holds]
 
 
-def all_of(found: Sequence[bool | None]) -> bool | None:
+def all_of(answers: Sequence[bool | None]) -> bool | None:
     """False if any is, else None if any is, else True; None of nothing."""
-    if False in found:
+    if False in answers:
         return False
-    return None if None in found or not found else True
+    return None if None in answers or not answers else True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,26 +147,26 @@ def _growth_by_closed_form(statement: Growth) -> Answers:
     from depthlaw.theory.meanfield.setting import Setting
 
     setting = Setting.of(statement.scheme, statement.optimizer, statement.activation, statement.norm_kind)
-    found, printed = update_order(setting), order_of(statement.order)
-    key = order_key(found)
+    derived, printed = update_order(setting), order_of(statement.order)
+    key = order_key(derived)
     difference = _compare(key, order_key(printed))
-    if found.growth == 0 and printed.growth == 0:
+    if derived.growth == 0 and printed.growth == 0:
         holds = difference == 0 or (statement.is_upper and difference < 0)
     else:
-        holds = difference == 0 and algebra.equal(found.growth, printed.growth) is True
+        holds = difference == 0 and algebra.equal(derived.growth, printed.growth) is True
     numbers: dict[str, Any] = {
-        "coefficient": "not stated" if found.coefficient is S.NaN else f"{float(found.coefficient):.6g}",
+        "coefficient": "not stated" if derived.coefficient is S.NaN else f"{float(derived.coefficient):.6g}",
         "power": str(key[0]),
         "power_value": None if key[0] is S.Infinity else round(float(str(key[0].evalf(15))), 6),
         "log_power": str(key[1]),
         "loglog_power": str(key[2]),
-        "growth": str(found.growth),
+        "growth": str(derived.growth),
     }
     return Answers(
         holds=[holds],
         detail=f"leading order of the exact update at infinite width: {order_text(numbers)}",
         numbers=numbers,
-        steps=found.shown_by,
+        steps=derived.shown_by,
         counterexample=None if holds else counterexample(statement, order_text(numbers)),
     )
 

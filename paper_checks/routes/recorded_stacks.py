@@ -125,10 +125,10 @@ def stated_exponent(order: Expr) -> float:
 
 def halfway(order: Expr, exponent_of: Callable[[Expr], float] = stated_exponent) -> float:
     """Half of the way from an order's exponent to that of the nearest order that it is told from."""
-    own = exponent_of(order)
-    powers = (L ** Rational(k, 4) for k in range(math.floor(4 * own) - 1, math.ceil(4 * own) + 2))
+    exponent = exponent_of(order)
+    powers = (L ** Rational(k, 4) for k in range(math.floor(4 * exponent) - 1, math.ceil(4 * exponent) + 2))
     others = (exponent_of(other) for other in (*powers, log(L), order * log(L), order / log(L)))
-    return min(abs(other - own) for other in others if not math.isclose(other, own, abs_tol=1e-9)) / 2
+    return min(abs(other - exponent) for other in others if not math.isclose(other, exponent, abs_tol=1e-9)) / 2
 
 
 def holds(
@@ -136,10 +136,10 @@ def holds(
 ) -> bool | None:
     """Whether the interval is nearer to the order (or below it) than to any other; None where it has the middle."""
     low, high = ends(power)
-    own, edge = exponent_of(order), halfway(order, exponent_of)
-    if high < own + edge and (is_upper or low > own - edge):
+    exponent, edge = exponent_of(order), halfway(order, exponent_of)
+    if high < exponent + edge and (is_upper or low > exponent - edge):
         return True
-    return False if low > own + edge or (not is_upper and high < own - edge) else None
+    return False if low > exponent + edge or (not is_upper and high < exponent - edge) else None
 
 
 def growth(path: Path = PATH) -> Check:

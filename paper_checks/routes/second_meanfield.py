@@ -97,13 +97,13 @@ def variant(of: str, *, norm: str = "", lr_multiplier: Any = None, **letters: An
     >>> found.name, found.stack.branch_weight, found.stack.placement.names
     ('completep, norm post, branch_weight 1/L', 1/L, ('post',))
     """
-    own = scheme(of)
-    told = {"norm": norm, **letters, "lr_multiplier": lr_multiplier}
-    name = ", ".join([of, *(f"{key} {value}" for key, value in told.items() if value not in ("", None))])
+    base = scheme(of)
+    changes = {"norm": norm, **letters, "lr_multiplier": lr_multiplier}
+    name = ", ".join([of, *(f"{key} {value}" for key, value in changes.items() if value not in ("", None))])
     if norm:
         letters["placement"] = PLACEMENTS.get(norm, Placement())
-    rate = own.lr_multiplier if lr_multiplier is None else lr_multiplier
-    return replace(own, name=name, stack=replace(own.stack, **letters), lr_multiplier=rate)
+    rate = base.lr_multiplier if lr_multiplier is None else lr_multiplier
+    return replace(base, name=name, stack=replace(base.stack, **letters), lr_multiplier=rate)
 
 
 # ---------------------------------------------------------------- moments of an activation

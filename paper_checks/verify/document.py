@@ -82,8 +82,13 @@ def check(claim: Claim, with_mutants: bool, quick: bool = False, advance: Callab
         "results": results_of(claim.id),
         "evidence": [{"part": part["name"], **item} for part in parts for item in part["evidence"]],
         "mutants": [
-            {"part": one.part, "name": one.name, "killed": one.is_killed, "red_checks": [i + 1 for i in one.red]}
-            for one in mutants
+            {
+                "part": mutant.part,
+                "name": mutant.name,
+                "killed": mutant.is_killed,
+                "red_checks": [i + 1 for i in mutant.red],
+            }
+            for mutant in mutants
         ]
         if with_mutants
         else None,
@@ -311,8 +316,8 @@ def cell_name(row: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------- what it says
 
 
-def exit_code(found: Entry) -> int:
-    return 0 if found["summary"]["as_expected"] else 1
+def exit_code(verified: Entry) -> int:
+    return 0 if verified["summary"]["as_expected"] else 1
 
 
 def why_unexpected(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -60,8 +60,8 @@ def finding_of(id_: str) -> FindingText:
     >>> finding_of("S1-25").text
     'Su: lambda = 1/alpha is his own choice; DeepNet has beta = 1/(sqrt(2) alpha)'
     """
-    [told] = findings([{"id": id_, "parts": ()}])
-    return told
+    [finding] = findings([{"id": id_, "parts": ()}])
+    return finding
 
 
 def _part(claim: Claim, name: str, judged: Sequence[Entry]) -> Entry:

@@ -62,12 +62,12 @@ class _WithoutWords(ast.NodeTransformer):
 def stored() -> Tables | None:
     """The generated tables, or None where there are none of these sources."""
     try:
-        found = json.loads(FILE.read_text(encoding="utf-8"))
+        document = json.loads(FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or found.get("theory_sha256") != theory_hash():
+    if not isinstance(document, dict) or document.get("theory_sha256") != theory_hash():
         return None
-    return found["tables"]
+    return document["tables"]
 
 
 def derive(progress: Callable[[int, int], None] | None = None) -> Tables:

@@ -54,9 +54,9 @@ def topic(asked: str) -> dict[str, list[dict[str, Any]]]:
 
     words = words_of(asked)
     claims = [
-        (entry["statement"], " ".join([entry["quote"], (found["finding"] or {}).get("text", "")]), entry)
-        for found in all_kept().values()
-        for entry in [found["claim"]]
+        (entry["statement"], " ".join([entry["quote"], (answer["finding"] or {}).get("text", "")]), entry)
+        for answer in all_kept().values()
+        for entry in [answer["claim"]]
     ]
     pages = [(heading, text, {"page": page, "section": heading}) for page, heading, text in sections()]
     known = {scheme.name: scheme.source for scheme in SCHEMES.values()}

@@ -92,7 +92,9 @@ class Network(nn.Module):
 
     def _make_tables(self, data: Shape, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
         tables = [dict(tables_at_start(member, data)) for member in self.members]
-        return {name: torch.stack([one[name] for one in tables]).to(dtype=dtype, device=device) for name in tables[0]}
+        return {
+            name: torch.stack([table[name] for table in tables]).to(dtype=dtype, device=device) for name in tables[0]
+        }
 
     def forward(self, inputs: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
         """(E, B, T, C): logits at every position of the last side. inputs: (E, B, S) or (E, B, S, F)."""

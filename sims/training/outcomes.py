@@ -93,8 +93,8 @@ def differs(successes1: int, num1: int, successes2: int, num2: int, level: float
     high = first - second + math.hypot(wilson1.high - first, second - wilson2.low)
     table = [[successes1, successes2], [num1 - successes1, num2 - successes2]]
     p_value = float(tests.boschloo_exact(table, alternative="two-sided").pvalue)
-    said = OPEN if p_value > 1 - level else FIRST if first > second else SECOND
-    return Comparison(first - second, low, high, p_value, said)
+    verdict = OPEN if p_value > 1 - level else FIRST if first > second else SECOND
+    return Comparison(first - second, low, high, p_value, verdict)
 
 
 # ---------------------------------------------------------------- the largest rate at which a seed trains

@@ -207,8 +207,8 @@ def activations_of(model: ModelConfig, shape: Shape, batch_size: int, precision:
     numbers: dict[str, list[int]] = {}
     for side, sublayers in model.sides:
         bare = [_without_numbers(sublayer) for sublayer in sublayers]
-        different[side] = [one for index, one in enumerate(bare) if one not in bare[:index]]
-        numbers[side] = [bare.count(one) for one in different[side]]
+        different[side] = [sublayer for index, sublayer in enumerate(bare) if sublayer not in bare[:index]]
+        numbers[side] = [bare.count(sublayer) for sublayer in different[side]]
 
     def kept(sides: Mapping[str, list[SublayerConfig]]) -> int:
         encoder, decoder = (tuple(sides.get(side, ())) for side in ("encoder", "decoder"))
@@ -219,9 +219,14 @@ def activations_of(model: ModelConfig, shape: Shape, batch_size: int, precision:
         return _known[asked]
 
     once = kept(different)
-    more = {side: [kept(different | {side: [*ones, one]}) - once for one in ones] for side, ones in different.items()}
+    more = {
+        side: [kept(different | {side: [*ones, sublayer]}) - once for sublayer in ones]
+        for side, ones in different.items()
+    }
     if not recomputes:
-        return once + sum((num - 1) * one for side in more for num, one in zip(numbers[side], more[side], strict=True))
+        return once + sum(
+            (num - 1) * size for side in more for num, size in zip(numbers[side], more[side], strict=True)
+        )
     width, positions = Width.of(precision), {"encoder": shape.num_positions, "decoder": shape.num_decoder_positions}
     # Under autocast a projection of features is narrow, and the stream with it unless positions are added.
     stream = width.narrow if shape.num_features and model.rotary_base else width.wide
@@ -247,14 +252,14 @@ def _kept(model: ModelConfig, shape: Shape, batch_size: int, precision: str) -> 
     kept: dict[int, torch.Tensor] = {}
     with FakeTensorMode():
         network = Network([Member(model, 0)], shape, dtype=torch.float64 if precision == "float64" else torch.float32)
-        own = {parameter.untyped_storage()._cdata for parameter in network.parameters()}
+        storages = {parameter.untyped_storage()._cdata for parameter in network.parameters()}
         tokens = torch.zeros((1, batch_size, shape.num_positions), dtype=torch.int64)
         inputs = torch.zeros(*tokens.shape, shape.num_features) if shape.num_features else tokens
         targets = torch.zeros((1, batch_size, shape.num_decoder_positions), dtype=torch.int64)
         batch = Batch(inputs, targets, targets.clone()) if shape.has_decoder else Batch(inputs, None, tokens.clone())
 
         def keep(x: torch.Tensor) -> torch.Tensor:
-            if (place := x.untyped_storage()._cdata) not in own:
+            if (place := x.untyped_storage()._cdata) not in storages:
                 kept[place] = x
             return x
 

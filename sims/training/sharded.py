@@ -77,10 +77,10 @@ class Processes:
         for this process in the middle of what they do, so it ends, and torchrun ends them.
         """
 
-        def lead(told: Any) -> Result:
+        def lead(task: Any) -> Result:
             try:
-                self._told(told)
-                return run(told)
+                self._told(task)
+                return run(task)
             except ValueError:
                 raise
             except BaseException as error:
@@ -93,10 +93,10 @@ class Processes:
 
     def follow(self, run: Callable[[Any], object]) -> None:
         """Do what the first process tells, until it is done. EndsSweepError where another process has ended."""
-        while (told := self._next()) is not None:
+        while (task := self._next()) is not None:
             try:
                 with suppress(ValueError):
-                    run(told)
+                    run(task)
             except RuntimeError as error:
                 if not _is_of_a_lost_one(error):
                     raise
@@ -105,10 +105,10 @@ class Processes:
 
     def _end_of_a_lost_one(self) -> NoReturn:
         """EndsSweepError in the process that notices first, so that it is said once; the others end."""
-        own = str(self.rank)
+        rank = str(self.rank)
         with suppress(RuntimeError):  # torchrun, which keeps what they tell each other, has ended itself
-            first = dist.distributed_c10d._get_default_store().compare_set(_SAID, "", own)
-            if first != own.encode():
+            first = dist.distributed_c10d._get_default_store().compare_set(_SAID, "", rank)
+            if first != rank.encode():
                 os._exit(1)
         raise EndsSweepError(LOST) from None
 
@@ -146,10 +146,10 @@ class Processes:
     def norm(self, x: Tensor) -> Tensor:
         """The Euclidean norm of the whole of a parameter, of which a process may have no row at all."""
         assert isinstance(x, DTensor)
-        own = x.to_local()
-        largest = own.abs().amax() if own.numel() else own.new_zeros(())
+        local = x.to_local()
+        largest = local.abs().amax() if local.numel() else local.new_zeros(())
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
-        square = self.summed(torch.where(largest == 0, 0, own / largest).square().sum())
+        square = self.summed(torch.where(largest == 0, 0, local / largest).square().sum())
         return DTensor.from_local(largest * square.sqrt(), self.mesh, [Replicate()], run_check=False)
 
     def whole(self, x: Tensor) -> Tensor:
@@ -184,7 +184,9 @@ class Processes:
             try:
                 save_checkpoint(dict(tensors), storage_writer=_Writer(beside), process_group=self._group)
             except CheckpointException as error:  # all of them have it
-                raise next((one for one, _ in error.failures.values() if isinstance(one, OSError)), error) from None
+                raise next(
+                    (failure for failure, _ in error.failures.values() if isinstance(failure, OSError)), error
+                ) from None
             self._by_the_first(end)
         except OSError:
             if self.rank == 0:
@@ -201,13 +203,13 @@ class Processes:
                 act()
             except OSError as error:
                 failed = error
-        if (told := self._told(failed)) is not None:
-            raise told
+        if (failure := self._told(failed)) is not None:
+            raise failure
 
     def found(self, folder: Path) -> dict[str, Any]:
         """What the last checkpoint in a folder says, and "folder", where its tensors are. An error where there is none,
         or where it would run code: torch reads the index of a checkpoint by pickle, its tensors by weights alone."""
-        last = max(one for one in folder.iterdir() if not one.name.startswith("."))
+        last = max(entry for entry in folder.iterdir() if not entry.name.startswith("."))
         with (last / ".metadata").open("rb") as file:
             _OfCheckpoints(file).load()
         return json.loads((last / CONTENT).read_text(encoding="utf-8")) | {"folder": last}
@@ -261,10 +263,10 @@ class _OfCheckpoints(pickle.Unpickler):
         if (module, name) == ("builtins", "getattr"):  # a member of an enumeration, as Python 3.11.2 writes it
             return _member
         names = _OF_TORCH.get(module, ())
-        found = super().find_class(module, name) if names is None or name in names else None
-        if found is None or (names is None and getattr(found, "__module__", None) != module):
+        loaded = super().find_class(module, name) if names is None or name in names else None
+        if loaded is None or (names is None and getattr(loaded, "__module__", None) != module):
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's index")
-        return found
+        return loaded
 
 
 def _member(of: Any, name: str) -> Enum:

@@ -95,15 +95,15 @@ class Weights:
         self._place_leaves()
 
     def _place_leaves(self) -> None:
-        for row, gradient, own in zip(self.rows, self.gradients, self._own, strict=True):
-            for leaf, begin, end in own.leaves:
+        for row, gradient, member in zip(self.rows, self.gradients, self._own, strict=True):
+            for leaf, begin, end in member.leaves:
                 shape = leaf.shape
                 leaf.data, leaf.grad = row[begin:end].view(shape), gradient[begin:end].view(shape)
 
     def _part(self, rows: Tensor, index: int) -> Tensor:
         """What a parameter is of such rows."""
-        own, (begin, end) = self._named[index][1].shape[1:], self._ends[index : index + 2]
-        return rows[:, begin:end].unflatten(1, own) if own else rows[:, begin]
+        shape, (begin, end) = self._named[index][1].shape[1:], self._ends[index : index + 2]
+        return rows[:, begin:end].unflatten(1, shape) if shape else rows[:, begin]
 
     def named(self, rows: Tensor) -> dict[str, Tensor]:
         """What each parameter is of such rows, (E, ...)."""
@@ -122,12 +122,12 @@ class Weights:
 
     def take_step(self, members: Sequence[int], step: int) -> None:
         """members: those whose loss was finite."""
-        for own in (self._own[member] for member in members):
-            if own.config.clip_norm is not None:
-                nn.utils.clip_grad_norm_([leaf for leaf, _, _ in own.leaves], own.config.clip_norm)
-            for group in own.optimizer.param_groups:
-                group["lr"] = group["peak"] * own.config.rate_at(step)
-            own.optimizer.step()
+        for state in (self._own[member] for member in members):
+            if state.config.clip_norm is not None:
+                nn.utils.clip_grad_norm_([leaf for leaf, _, _ in state.leaves], state.config.clip_norm)
+            for group in state.optimizer.param_groups:
+                group["lr"] = group["peak"] * state.config.rate_at(step)
+            state.optimizer.step()
 
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these."""

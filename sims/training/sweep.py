@@ -311,11 +311,11 @@ class _Sweep:
                     self.suspects.append(run)
             return
         ended = future.result() if error is None else [_Ended(error=_in_one_line(error))] * len(chunk)
-        for run, one in zip(chunk, ended, strict=True):
-            if one.error is not None and len(chunk) > 1:
+        for run, outcome in zip(chunk, ended, strict=True):
+            if outcome.error is not None and len(chunk) > 1:
                 self.fresh.append([run])  # which of them it was, shows by itself
             else:
-                self._keep(one, run)
+                self._keep(outcome, run)
 
     def _keep(self, ended: _Ended, run: _Run) -> None:
         if ended.result is not None:
@@ -384,9 +384,9 @@ def _ended(result: Any, seconds: float) -> _Ended:
 
 def _in_one_line(error: BaseException) -> str:
     """An error in one line: its kind, its message, and the line of code that raised it."""
-    said, trace = " ".join(str(error).split()), extract_tb(error.__traceback__)
+    reason, trace = " ".join(str(error).split()), extract_tb(error.__traceback__)
     place = f" ({os.path.basename(trace[-1].filename)}, line {trace[-1].lineno})" if trace else ""
-    return f"{type(error).__name__}{': ' if said else ''}{said}{place}"
+    return f"{type(error).__name__}{': ' if reason else ''}{reason}{place}"
 
 
 # ---------------------------------------------------------------- executors

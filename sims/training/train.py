@@ -323,7 +323,7 @@ def train_together(
 
 def is_checkpoint(path: Path) -> bool:
     """Whether there is one of one process, a file, or one of several, in a folder: a hidden one is half of one."""
-    return path.is_file() or (path.is_dir() and any(not one.name.startswith(".") for one in path.iterdir()))
+    return path.is_file() or (path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()))
 
 
 class _Run:
@@ -607,7 +607,7 @@ class _Together:
 
     def _looks(self) -> list[dict[str, Any]]:
         vectors = self._vectors_of(self._probe)
-        x, y = (None if one is None else one.double() for one in (vectors.x, vectors.y))
+        x, y = (None if vector is None else vector.double() for vector in (vectors.x, vectors.y))
         assert x is not None
         task = Task(num_tokens=x.shape[2], trains_inputs=True)
         core = self.network.as_ensemble()
@@ -690,8 +690,8 @@ class _Together:
             goes_on = (
                 "from the one before it, which is kept" if is_checkpoint(place) else "with the runs that are not kept"
             )
-            said = f"cannot write the checkpoint {place}: {of_disk.strerror or of_disk}"
-            raise EndsSweepError(f"{said}; {what}, and the same command goes on {goes_on}") from None
+            failure = f"cannot write the checkpoint {place}: {of_disk.strerror or of_disk}"
+            raise EndsSweepError(f"{failure}; {what}, and the same command goes on {goes_on}") from None
 
     def _write(self) -> None:
         """All to files beside the targets, which are then renamed."""

@@ -230,11 +230,11 @@ def cross_gradient_step(sums: Sums, side: Side) -> Step:
     """
     ratio, size = sums.s(k) / sums.total(k - 1), len(side.layer)
     is_cross = [Eq(Mod(k, size), position % size) for position in side.positions(SublayerKind.CROSS)]
-    own = Piecewise(*((S.Zero, condition) for condition in is_cross), (ratio, True))
+    share = Piecewise(*((S.Zero, condition) for condition in is_cross), (ratio, True))
     whole = sums.total(sums.length)
     return Step(
         name="cross-attention as self-attention",
-        before=Product(1 + own, (k, l + 1, sums.length)) / whole,
+        before=Product(1 + share, (k, l + 1, sums.length)) / whole,
         after=Product(1 + ratio, (k, l + 1, sums.length)) / whole,
         effect="raises",
         condition="the branch of a cross-attention carries no gradient to the decoder's stream (its queries apart), "

@@ -73,7 +73,7 @@ def scalar_steps(alpha: Expr, v: IndexedBase, w: IndexedBase, delta: IndexedBase
     each = sensitivity_bound(alpha, v[l], w[l])
     chain = Product(scalar_slope(alpha, v[k], w[k]), (k, l + 1, length))
     moved = Sum(each * delta[l], (l, 1, length))
-    own, slope = (of(residual_weight, init_gain, init_gain) for of in (scalar_sensitivity, scalar_slope))
+    sensitivity, slope = (of(residual_weight, init_gain, init_gain) for of in (scalar_sensitivity, scalar_slope))
     flat = length * sensitivity_bound(residual_weight, init_gain, init_gain) ** 2
     return (
         Step(
@@ -92,7 +92,7 @@ def scalar_steps(alpha: Expr, v: IndexedBase, w: IndexedBase, delta: IndexedBase
             effect="near",
             condition="Taylor to first order in every delta_l, chained over the sublayers above l",
             small=delta[l],
-            uniform_after=own**2 * (slope ** (2 * length) - 1) / (slope**2 - 1),
+            uniform_after=sensitivity**2 * (slope ** (2 * length) - 1) / (slope**2 - 1),
         ),
         Step(
             name="stream passes unchanged",
@@ -101,7 +101,7 @@ def scalar_steps(alpha: Expr, v: IndexedBase, w: IndexedBase, delta: IndexedBase
             effect="lowers",
             condition="the slopes of all sublayers above l multiply to about 1: L v w / alpha is small",
             small=length * small,
-            uniform_after=length * own**2,
+            uniform_after=length * sensitivity**2,
         ),
         Step(
             name="small branch",
@@ -136,7 +136,7 @@ def post_bound(name: str, stack: Stack) -> Bound:
     alpha, v, w = residual_weight, gains_out, gains_in
     steps = scalar_steps(alpha, v, w, displacements, L)
     uniform = L * sensitivity_bound(alpha, init_gain, init_gain) ** 2
-    own = {init_gain: stack.gain_in, residual_weight: stack.residual_weight}
+    letters = {init_gain: stack.gain_in, residual_weight: stack.residual_weight}
     return Bound(
         scheme=name,
         prefactor=eta,
@@ -144,7 +144,7 @@ def post_bound(name: str, stack: Stack) -> Bound:
         factorised=Sum(v[l] ** 2 + w[l] ** 2, (l, 1, L)) / alpha**2,
         exact=Sum(second_moments(alpha, v[l], w[l]), (l, 1, L)),
         uniform=uniform,
-        at_scheme=uniform.subs(own, simultaneous=True),
+        at_scheme=uniform.subs(letters, simultaneous=True),
         steps=steps,
         displacement=steps[-1].before,
     )

@@ -93,14 +93,14 @@ def _encoder_decoder_growing(name: str, placement: Placement, gains: Mapping[str
         )
         for side in (read, reader)
     }
-    own = {side.name: side_symbols(side.name).init_gain for side in (read, reader)}
+    gain_of = {side.name: side_symbols(side.name).init_gain for side in (read, reader)}
     uniform = {
-        side.name: uniform_stages(profile, side.num_sublayers, own[side.name])["range"] for side in (read, reader)
+        side.name: uniform_stages(profile, side.num_sublayers, gain_of[side.name])["range"] for side in (read, reader)
     }
     of_reader, of_read = sums[reader.name], sums[read.name]
     cross = cross_sublayers(reader)
     coupling = Sum(of_reader.s(cross), (_j, 1, reader.num_layers)) * of_reader.gradient
-    increment = profile.increment(own[reader.name], own[reader.name])
+    increment = profile.increment(gain_of[reader.name], gain_of[reader.name])
     share = reader.num_layers * increment / (reader.num_sublayers * increment)
     coupling_uniform = share * (1 + ratio_sum(reader.num_sublayers))
     total = uniform[reader.name] + coupling_uniform * uniform[read.name]
@@ -110,7 +110,7 @@ def _encoder_decoder_growing(name: str, placement: Placement, gains: Mapping[str
         expression=of_reader.printed + coupling * of_read.printed,
         factorised=of_reader.factorised + coupling * of_read.factorised,
         uniform=total,
-        at_scheme=total.subs({own[side]: gain for side, gain in gains.items()}, simultaneous=True),
+        at_scheme=total.subs({gain_of[side]: gain for side, gain in gains.items()}, simultaneous=True),
         steps=(cross_gradient_step(of_reader, reader), *growing_steps(of_reader)),
         coupling=coupling,
         coupling_uniform=coupling_uniform,
@@ -140,9 +140,9 @@ def _encoder_decoder_post(name: str, scales: Mapping[str, tuple[Expr, Expr]]) ->
         for side, t in ((read, e), (reader, r))
     )
     total = of_reader + coupling_uniform * of_read
-    own = {}
+    values = {}
     for side, letters in ((read, e), (reader, r)):
-        own[letters.residual_weight], own[letters.init_gain] = scales[side.name]
+        values[letters.residual_weight], values[letters.init_gain] = scales[side.name]
     expression = steps[reader.name][-1].after / eta + coupling * steps[read.name][-1].after / eta
     return Bound(
         scheme=name,
@@ -150,7 +150,7 @@ def _encoder_decoder_post(name: str, scales: Mapping[str, tuple[Expr, Expr]]) ->
         expression=expression,
         factorised=expression,
         uniform=total,
-        at_scheme=total.subs(own, simultaneous=True),
+        at_scheme=total.subs(values, simultaneous=True),
         steps=(
             Step(
                 name="cross-attention slope in the stream",

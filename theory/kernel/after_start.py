@@ -100,16 +100,16 @@ def predict_after_start(
 
     size: what ``made`` says. options: of ``predict_kernel``. ValueError, in one line, for what cannot be.
     """
-    own = LAWS[law]
-    later = network.forgotten(size) if own.is_forgotten else network
-    if own.is_aligned:
+    which = LAWS[law]
+    later = network.forgotten(size) if which.is_forgotten else network
+    if which.is_aligned:
         later = replace(later, is_aligned=True)
-    found = predict_kernel(later, inputs, (optimizer,), advance=advance, is_noise=own.is_noise, **options)[optimizer]
-    return found if not own.is_noise else _in_unit(found, d_model ** -noise_power(optimizer))
+    update = predict_kernel(later, inputs, (optimizer,), advance=advance, is_noise=which.is_noise, **options)[optimizer]
+    return update if not which.is_noise else _in_unit(update, d_model ** -noise_power(optimizer))
 
 
-def _in_unit(found: KernelUpdate, unit: float) -> KernelUpdate:
-    roles = {role: value * unit for role, value in found.roles.items()}
-    sides = {side: {role: value * unit for role, value in own.items()} for side, own in found.sides.items()}
-    log10 = found.log10_update + math.log10(unit)
-    return replace(found, update=found.update * unit, log10_update=log10, roles=roles, sides=sides)
+def _in_unit(update: KernelUpdate, unit: float) -> KernelUpdate:
+    roles = {role: value * unit for role, value in update.roles.items()}
+    sides = {side: {role: value * unit for role, value in of_side.items()} for side, of_side in update.sides.items()}
+    log10 = update.log10_update + math.log10(unit)
+    return replace(update, update=update.update * unit, log10_update=log10, roles=roles, sides=sides)

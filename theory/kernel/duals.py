@@ -78,7 +78,7 @@ class Dual:
             of_power = _of_lines if self.power == 1 else _of_squares
             return of_power(self.sides, scale, unit.gap, is_centred)
         if self.ends is not None and _differ(scale > _LARGE_OF_BOUNDED):
-            return stacked([self.second(one, is_centred=is_centred) for one in preactivation.sets])
+            return stacked([self.second(points, is_centred=is_centred) for points in preactivation.sets])
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
             return _near_steps(self.value, self.ends, scale, unit.gap, is_centred)
         return _of_series(_coefficients(self.name, self.value, scale), unit.gap, first=int(is_centred))
@@ -90,7 +90,7 @@ class Dual:
         if self.sides is not None:
             return (self.sides[0] - self.sides[1]) / 2 * MEAN_ABS * scale
         if self.ends is not None and _differ(scale > _LARGE_OF_BOUNDED):
-            return np.array([self.mean(one) for one in scale])
+            return np.array([self.mean(value) for value in scale])
         if self.ends is not None and scale.max() > _LARGE_OF_BOUNDED:
             return _beside_steps(self.value, self.ends, scale)[0][..., 0]
         return _coefficients(self.name, self.value, scale)[..., 0]
@@ -104,7 +104,7 @@ class Dual:
             return _of_steps(self.sides, unit.gap)
         large = _LARGE if self.ends is None else _LARGE_OF_BOUNDED
         if self.far is not None and _differ(scale > large):
-            return np.array([self.slope_second(one) for one in preactivation.sets])
+            return np.array([self.slope_second(points) for points in preactivation.sets])
         if self.far is not None and scale.max() > large:
             return _near_steps(self.slope, self.far, scale, unit.gap).full
         return _of_series(_coefficients(f"{self.name}'", self.slope, scale), unit.gap).full
@@ -246,12 +246,12 @@ def _beside_steps(slope: Callable[[Array], Array], sides: tuple[float, float], s
 def _of_series(coefficients: Array, gap: Array, first: int = 0) -> Gram:
     """sum_k c_ik c_jk rho_ij^k over k >= first. coefficients: (..., n, terms)."""
     chosen = coefficients * (np.arange(coefficients.shape[-1]) >= first)
-    own = (chosen**2).sum(-1, keepdims=True)
-    level = own.max(-2, keepdims=True)
+    squares = (chosen**2).sum(-1, keepdims=True)
+    level = squares.max(-2, keepdims=True)
     # level - c_i . c_j, exactly 0 for equal rows of the largest: a product of matrices rounds equal entries differently
     is_one_row = (chosen == chosen[..., :1, :]).all()
     apart = 0.0 if is_one_row else ((chosen[..., None, :] - chosen[..., None, :, :]) ** 2).sum(-1)
-    short = (level - (own + own.mT) / 2) + apart / 2
+    short = (level - (squares + squares.mT) / 2) + apart / 2
     # sum_k p_k (1 - rho^k) is the gap times sum_j rho^j (p_(j+1) + p_(j+2) + ...), which keeps the digits of small gaps
     some = chosen[..., :1, :] if is_one_row else chosen
     products = np.moveaxis(some[..., None, :] * some[..., None, :, :], -1, 0)

@@ -75,9 +75,9 @@ class Gram:
         gap (g_ij - c (e - r) / e) / r, where e - r = (e^2 - r^2) / (e + r) has no difference of near numbers in it.
         0/0 for a vector of length 0 without eps.
         """
-        own, top, lengths = diagonal(self.gap), self.level + eps, self.lengths(eps)
+        gaps, top, lengths = diagonal(self.gap), self.level + eps, self.lengths(eps)
         root, share = outer(lengths), self.level / top
-        short = share * (top * (own[..., None] + own[..., None, :]) - outer(own)) / (top + root)
+        short = share * (top * (gaps[..., None] + gaps[..., None, :]) - outer(gaps)) / (top + root)
         gap = (self.gap - short) / root
         if not eps:
             each = np.arange(gap.shape[-1])

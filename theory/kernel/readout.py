@@ -52,11 +52,11 @@ class Reading:
         rows = np.unique(places)
         sums = (places == rows[:, None]) / inputs.batch_size  # (rows, read)
         gram = sums @ self._hidden @ sums.T
-        own, every = diagonal(gram), np.eye(len(rows))
+        squares, every = diagonal(gram), np.eye(len(rows))
         return sums.T @ sums, Part(
             role="head",
-            square=own.sum(-1),
-            root=np.sqrt(own).sum(-1),
+            square=squares.sum(-1),
+            root=np.sqrt(squares).sum(-1),
             nuclear=nuclear(gram, every),
             factored=factored_of_few(every, gram) if self._has_factored else None,
             weight=1.0,
@@ -78,14 +78,14 @@ class Reading:
         squares = np.maximum(entry_sum(gram * hidden), 0.0)
         return (
             gram.mean(1),
-            [scale[:, None, None] * gram[:, one] for one in chosen],
+            [scale[:, None, None] * gram[:, label] for label in chosen],
             Part(
                 role="head",
                 square=squares.mean(-1),
                 length=np.sqrt(squares).mean(-1),
                 root=np.sqrt(by_class.clip(min=0.0)).sum(-1).mean(-1),
                 nuclear=nuclear(gram[:, :256], hidden).mean(-1),
-                factored=np.mean([factored_of_few(errors[:, one].mT, self._hidden) for one in range(256)], 0)
+                factored=np.mean([factored_of_few(errors[:, sample].mT, self._hidden) for sample in range(256)], 0)
                 if self._has_factored
                 else None,
                 weight=1.0,

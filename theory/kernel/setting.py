@@ -233,8 +233,8 @@ class Transformer:
             f"{self.norm_kind} behind the sum": self.norm_kind in ("dyt", "derf")
             and any("post" in self.places(sublayer) for sublayer in self.encoder),
         }
-        if found := [what for what, is_there in others.items() if is_there]:
-            raise ValueError(f"layers that are visited again are derived without {found[0]}")
+        if underived := [what for what, is_there in others.items() if is_there]:
+            raise ValueError(f"layers that are visited again are derived without {underived[0]}")
 
     def forgotten(self, made: float) -> Transformer:
         """The same network with every matrix of a branch as large as an optimizer made it, whatever its gain was: the

@@ -128,9 +128,9 @@ class Attention:
         self.normed_first = {role for role in norms if not self.size or self.heads.has_wide_norm or role == "v"}
         """Norms that divide by the length of the Gram matrix; the others by that of a drawn vector."""
         q_gram, k_gram = queries.times(gains.q**2), sources.times(gains.k**2)
-        own, first = value_weights if first_values is not None else (1.0, 0.0)
-        self.value_weights = own, first
-        v_gram = sources.times((own * gains.v) ** 2)
+        weight, first = value_weights if first_values is not None else (1.0, 0.0)
+        self.value_weights = weight, first
+        v_gram = sources.times((weight * gains.v) ** 2)
         if first_values is not None:
             v_gram = v_gram.plus(first_values.times(first**2))
         self.q_gram, self.k_gram, self.v_gram = (
@@ -231,8 +231,8 @@ class Attention:
         q, k, unit_q, unit_k = self._steering(at_mixed)
         number = self.weights.shape[-3] / self.heads.width_ratio
         mixed_v = _summed(self.weights, _each(at_mixed) @ self.weights) / number
-        own, first = self.value_weights
-        v = own**2 * mixed_v + (0.0 if at_values_too is None else at_values_too)
+        weight, first = self.value_weights
+        v = weight**2 * mixed_v + (0.0 if at_values_too is None else at_values_too)
         roots, units = self._roots(at_out, at_mixed, mixed_scale, at_values_too) if with_roots else (None, {})
         if with_units:
             units["out"] = _times(self.weights, self.v_gram.root) / mixed_scale[..., None, :, None]

@@ -105,8 +105,8 @@ class Chain:
         """row: (sets, n, visits so far, n)."""
         self._at[place, :, visit, :, : visit + 1] = row
         self._at[place, :, : visit + 1, :, visit] = row.transpose(0, 2, 3, 1)
-        own = self._at[place, :, visit, :, visit]
-        self._at[place, :, visit, :, visit] = (own + own.mT) / 2
+        block = self._at[place, :, visit, :, visit]
+        self._at[place, :, visit, :, visit] = (block + block.mT) / 2
 
 
 class VisitedWalk(Walk):
@@ -128,9 +128,9 @@ class VisitedWalk(Walk):
             for place, sublayer in enumerate(sublayers):
                 branch = self._branch(bare, place, chain.seen(place, visit))
                 self._steering.append(branch)
-                own = sublayer.branch_weight**2 * branch.branch.full
-                before, of_branch = diagonal(chain.now(place, visit)), diagonal(own[:, -n:, -n:])
-                along, whole = chain.add(place, visit, own, sublayer.residual_weight)
+                of_branches = sublayer.branch_weight**2 * branch.branch.full
+                before, of_branch = diagonal(chain.now(place, visit)), diagonal(of_branches[:, -n:, -n:])
+                along, whole = chain.add(place, visit, of_branches, sublayer.residual_weight)
                 cosine = (sublayer.residual_weight * before + along) / np.sqrt(before * whole)
                 added.append((float(cosine[-1].mean()), float((of_branch / whole)[-1].mean())))
                 if "post" in branch.places:

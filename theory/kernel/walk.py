@@ -121,12 +121,12 @@ def joined(several: Sequence[Any], known: dict[tuple[int, ...], Any]) -> Any:
     if isinstance(first, float):
         return np.reshape(several, (-1, 1, 1, 1))
     if isinstance(first, dict):
-        names = [name for name in first if all(name in one for one in several)]
-        return {name: joined([one[name] for one in several], known) for name in names}
+        names = [name for name in first if all(name in table for table in several)]
+        return {name: joined([table[name] for table in several], known) for name in names}
     if isinstance(first, Gram | FeedForward):
         if (whole := known.get(key := tuple(map(id, several)))) is None:
             whole = known[key] = object.__new__(type(first))
-            vars(whole).update(joined([vars(one) for one in several], known))
+            vars(whole).update(joined([vars(part) for part in several], known))
         return whole
     return first
 
@@ -226,11 +226,11 @@ class Asked:
     def embedding(self, gradient: Array, *, multiplier: float, std: float) -> Iterator[Part]:
         """The part of the embedding: each token has a row of its own."""
         gradient = multiplier**2 * gradient
-        own, every = diagonal(gradient).clip(min=0.0), np.eye(gradient.shape[-1])
+        squares, every = diagonal(gradient).clip(min=0.0), np.eye(gradient.shape[-1])
         yield Part(
             role="embedding",
-            square=own.sum(-1),
-            root=np.sqrt(own).sum(-1),
+            square=squares.sum(-1),
+            root=np.sqrt(squares).sum(-1),
             nuclear=nuclear(gradient, every) if self.has_nuclear else None,
             factored=factored_of_few(every, gradient) if self.has_factored else None,
             weight=std,
@@ -857,11 +857,11 @@ class Walk:
         known: dict[tuple[int, ...], Any] = {}
         for (side, *_), several in self._waiting.items():
             waiting, exponents, places = zip(*several, strict=True)
-            arguments = [joined(own, known) for own in zip(*(later.args for later in waiting), strict=True)]
+            arguments = [joined(column, known) for column in zip(*(later.args for later in waiting), strict=True)]
             exponent = np.reshape(exponents, (len(several), -1))
             sublayers = [None if place is None else self.network.sides[side][place] for place in places]
             for part in waiting[0].func(*arguments, **waiting[0].keywords):
-                rates = [1.0 if one is None else one.lr_multipliers.get(part.role, 1.0) for one in sublayers]
+                rates = [1.0 if each is None else each.lr_multipliers.get(part.role, 1.0) for each in sublayers]
                 numbers = {"weight": np.reshape(part.weight, (-1, 1)), "lr_multiplier": np.reshape(rates, (-1, 1))}
                 self.parts.append(Counted(replace(part, **numbers), exponent, side, places, *self._counts))
         self._waiting.clear()
@@ -875,8 +875,8 @@ class Walk:
         is_linear = step.is_noise or step.matrices is Functional.FROBENIUS_SQUARED
         degree = 1.0 if is_linear else 0.5
         degree *= 2.0 if step.is_noise and step.matrices is Functional.FROBENIUS_SQUARED else 1.0
-        own = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
-        counted = [(entry, weight) for entry in own if (weight := entry.linear if is_linear else entry.root)]
+        entries = [entry for entry in self.parts if not step.is_noise or entry.part.role in MATRICES]
+        counted = [(entry, weight) for entry in entries if (weight := entry.linear if is_linear else entry.root)]
         top = degree * np.max([entry.exponent.max(0) for entry, _ in counted], 0)
         values: dict[str, Array] = {}
         sides: list[dict[str, Array]] = [{} for _ in self.network.sides]

@@ -126,8 +126,8 @@ def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t:
         growth, start = _tidy(t.gradient_ratio), setting.scheme.stack.embedding_scale ** (2 * p)
         if growth == 1:
             return L * start, "the branches are silent at init, signal and gradient pass unchanged: L equal terms"
-        told = "no norm, homogeneous activation: q_{l-1} D_l is the same at every layer"
-        return start * L * growth ** (p * (L - 1)), told
+        reason = "no norm, homogeneous activation: q_{l-1} D_l is the same at every layer"
+        return start * L * growth ** (p * (L - 1)), reason
     if residual_weight != 1:
         return None
     beta = t.increment

@@ -200,8 +200,8 @@ def _slowly_moving(setting: Setting) -> Order:
     if kappa.coefficient != 1:
         total = total.times(stream.raised((kappa.coefficient - 1) * p))
     total = total.restated(k, L / 2).times(leading_order(setting.lr_multiplier, L))
-    told = "kappa -> 1: D_l ~ 1/q_l" if kappa.coefficient == 1 else "kappa -> a constant: D_l ~ (q_L/q_l)^kappa / q_L"
-    return _because(total, f"{told}; two equal sublayers a block; next term relatively 1/log L or 1/log log L")
+    reason = "kappa -> 1: D_l ~ 1/q_l" if kappa.coefficient == 1 else "kappa -> a constant: D_l ~ (q_L/q_l)^kappa / q_L"
+    return _because(total, f"{reason}; two equal sublayers a block; next term relatively 1/log L or 1/log log L")
 
 
 def _geometric(ratio: Expr, count: Expr) -> Expr:

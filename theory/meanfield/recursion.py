@@ -216,13 +216,13 @@ def _two_streams(walk: _Walk) -> Prediction:
     cross, totals, shift = math.sqrt(there), dict.fromkeys(walk.totals, 0.0), 0.0
     for t, units, a in reversed(steps):
         assert a is not None
-        own = t.sum_second  # 1 where no norm stands behind the sum: a ResiDual has one
-        cross /= math.sqrt(own)
-        at_branch = here / own + 2 * cross + there
+        second = t.sum_second  # 1 where no norm stands behind the sum: a ResiDual has one
+        cross /= math.sqrt(second)
+        at_branch = here / second + 2 * cross + there
         # The units count what reaches a branch through the norm alone.
-        totals = {role: totals[role] + unit * (at_branch * own) ** p for role, unit in units.items()}
-        through = t.gradient_ratio - a**2 / own
-        here = a**2 * here / own + through * own * at_branch
+        totals = {role: totals[role] + unit * (at_branch * second) ** p for role, unit in units.items()}
+        through = t.gradient_ratio - a**2 / second
+        here = a**2 * here / second + through * second * at_branch
         cross *= a
         if here > 1e200:
             here, there, cross = here * 1e-200, there * 1e-200, cross * 1e-200

@@ -33,10 +33,10 @@ _SHOWN = (0, 1, 2, 4, 8, 16)
 
 def in_short(record: Record) -> str:
     """The result in a paragraph. Empty where the record lacks what it needs."""
-    found = route.courses(record.book)
-    if len(found) < len(route.asked()) or min(len(course.seeds) for course in found.values()) < LEAST_SEEDS:
+    by_key = route.courses(record.book)
+    if len(by_key) < len(route.asked()) or min(len(course.seeds) for course in by_key.values()) < LEAST_SEEDS:
         return ""
-    several = [course for course in found.values() if course.optimizer == ADAMW]
+    several = [course for course in by_key.values() if course.optimizer == ADAMW]
     fast = [course for course in several if course.rate != SLOW]
     nearest, worse = route.nearest(route.distances(fast))
     lives = route.lives(several)
@@ -64,15 +64,16 @@ def in_short(record: Record) -> str:
 
 def in_readme(record: Record) -> str:
     """The result in a few sentences. Empty where the record has no lives of two seeds."""
-    found = [*route.courses(record.book).values()]
-    if (lives := route.lives(found)) is None:
+    every = [*route.courses(record.book).values()]
+    if (lives := route.lives(every)) is None:
         return ""
-    growing = [course for course in found if course.scheme in ("pre-ln", "gpt2") and course.optimizer == ADAMW]
+    growing = [course for course in every if course.scheme in ("pre-ln", "gpt2") and course.optimizer == ADAMW]
     steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
     known = [life for life in steps if life is not None]
-    apart = [abs(fmean(of) - slope_of("first", one.scheme, one.optimizer)) for one in found if (of := one.slopes(0))]
+    starts = [(of, slope_of("first", course.scheme, course.optimizer)) for course in every if (of := course.slopes(0))]
+    apart = [abs(fmean(slopes) - predicted) for slopes, predicted in starts]
     of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (route.UNITS[2], route.UNITS[0]))
-    said = section(
+    text = section(
         "training",
         "after_start_in_readme",
         typical=f"{2 ** lives.mean[route.UNITS[2]]:.2g}",
@@ -85,14 +86,14 @@ def in_readme(record: Record) -> str:
         fewest=f"{min(known):.1g}",
         most=f"{max(known):.0f}",
     )
-    return " ".join(said.split())
+    return " ".join(text.split())
 
 
 def after_start(record: Record, opening: str, images: str) -> str:
-    found = [*route.courses(record.book).values()]
-    fast = [course for course in found if course.rate != SLOW]
-    lives = route.lives(found)
-    flats = [course for course in found if _is_flat(course)]
+    every = [*route.courses(record.book).values()]
+    fast = [course for course in every if course.rate != SLOW]
+    lives = route.lives(every)
+    flats = [course for course in every if _is_flat(course)]
     trial = record.experiment.arms[0].trial
     return section(
         "training",
@@ -102,14 +103,14 @@ def after_start(record: Record, opening: str, images: str) -> str:
         layers=LAYERS,
         flat=FLAT,
         heads=["network", "seeds", "predicted", *(f"step {step}" for step in _SHOWN), "late", "half-life, steps"],
-        slopes=[_slopes_row(course) for course in found],
+        slopes=[_slopes_row(course) for course in every],
         flats="; ".join(f"{_name(course)}: {', '.join(map(str, course.not_flat)) or 'none'}" for course in flats),
         num_lives=0 if lives is None else lives.num,
         num_left_out=0 if lives is None else lives.num_left_out,
         units=[]
         if lives is None
         else [[unit, _words(values), f"{2 ** lives.mean[unit]:.2g}"] for unit, values in lives.scatter.items()],
-        lives=[row for course in found if (row := _lives_row(course))],
+        lives=[row for course in every if (row := _lives_row(course))],
         verdict_of_unit=ABSENT if lives is None else _verdict_of_unit(lives),
         late=LATE,
         near=NEAR,
@@ -126,11 +127,11 @@ def after_start(record: Record, opening: str, images: str) -> str:
             "stream at step 0",
             "stream then",
         ],
-        made=[_made_row(course) for course in found],
+        made=[_made_row(course) for course in every],
         steps=STEPS[ADAMW],
         muon_steps=STEPS[MUON],
         d_model=trial.d_model,
-        seeds=min((len(course.seeds) for course in found), default=0),
+        seeds=min((len(course.seeds) for course in every), default=0),
     )
 
 
@@ -139,26 +140,26 @@ def _name(course: Course) -> str:
 
 
 def _is_flat(course: Course) -> bool:
-    found = estimate(course.slopes(0))
-    return found.low is not None and found.high is not None and found.low > -FLAT and found.high < FLAT
+    slope = estimate(course.slopes(0))
+    return slope.low is not None and slope.high is not None and slope.low > -FLAT and slope.high < FLAT
 
 
 def _words(values: Sequence[float]) -> str:
     return _of(estimate(values))
 
 
-def _of(found: Estimate) -> str:
-    return bracket(found.mean, found.low, found.high)
+def _of(values: Estimate) -> str:
+    return bracket(values.mean, values.low, values.high)
 
 
 def _steps(course: Course) -> str:
     """The half-life with its interval, back from logarithms."""
-    found = route.over_seeds(course.half_lives)
-    if found is None:
+    half_life = route.over_seeds(course.half_lives)
+    if half_life is None:
         return f"not within {course.steps[-1]} of every seed"
-    if found.low is None or found.high is None:
-        return f"{2**found.mean:.2g}"
-    return f"{2**found.mean:.2g} [{2**found.low:.2g}, {2**found.high:.2g}]"
+    if half_life.low is None or half_life.high is None:
+        return f"{2**half_life.mean:.2g}"
+    return f"{2**half_life.mean:.2g} [{2**half_life.low:.2g}, {2**half_life.high:.2g}]"
 
 
 def _slopes_row(course: Course) -> list[str]:
@@ -197,11 +198,11 @@ def _made_row(course: Course) -> list[str]:
     """Means over seeds."""
 
     def mean(what: str, num_layers: int, step: int) -> float:
-        values = [vars(one[step])[what]["fc2"] for one in course.moves[num_layers]]
+        values = [vars(moves[step])[what]["fc2"] for moves in course.moves[num_layers]]
         return fmean(value for value in values if value is not None)
 
     def stream(step: int) -> float:
-        ends = [one[step].stream["encoder"] for one in course.moves[LAYERS[-1]]]
+        ends = [moves[step].stream["encoder"] for moves in course.moves[LAYERS[-1]]]
         return fmean(last / first for first, last in ends if first and last is not None)
 
     last = course.steps[-1]

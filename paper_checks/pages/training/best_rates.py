@@ -25,7 +25,7 @@ from depthlaw.paper_checks.routes.training.questions import FOLLOWS, NEARER
 
 def best_rates(record: Record, wide: Record, opening: str, images: str) -> str:
     """The section. opening: its heading, question and answers."""
-    founds, of_wide = (founds_of(one) for one in (record, wide))
+    founds, of_wide = (founds_of(book) for book in (record, wide))
     both = ((record, founds), (wide, of_wide))
     return section(
         "training",
@@ -33,42 +33,42 @@ def best_rates(record: Record, wide: Record, opening: str, images: str) -> str:
         opening=opening,
         images=images,
         layers=LAYERS,
-        rows=[(found, _width(one), found.loss_change) for one, several in both for found in several],
+        rows=[(rates, _width(book), rates.loss_change) for book, several in both for rates in several],
         predicted=predicted,
         in_words=in_words,
         num_schemes=len(SCHEMES),
-        transfers=[(found, _width(one), *rest) for one, several in both for found, *rest in _transfers(one, several)],
+        transfers=[(rates, _width(book), *of) for book, several in both for rates, *of in _transfers(book, several)],
         **_excess(founds),
-        num_double=sum(found.num_double for found in founds),
-        num_curves=sum(len(LAYERS) * len(found.seeds) for found in founds),
+        num_double=sum(rates.num_double for rates in founds),
+        num_curves=sum(len(LAYERS) * len(rates.seeds) for rates in founds),
         factor=factor(record.book),
         factor_wide=factor(wide.book, wide.scale) if of_wide else None,
         growing=growing(),
         steps=record.experiment.arms[0].trial.num_steps,
         width=_width(record),
         wide=WIDE.d_model,
-        num_wide=min((len(found.seeds) for found in of_wide), default=0),
+        num_wide=min((len(rates.seeds) for rates in of_wide), default=0),
     )
 
 
 def best_in_short(record: Record, wide: Record) -> str:
     """The result in a table and a few sentences. Empty where the record has no seed of every scheme."""
-    founds, of_wide = (founds_of(one) for one in (record, wide))
+    founds, of_wide = (founds_of(book) for book in (record, wide))
     if len(founds) < len(SCHEMES):
         return ""
     has_wide = len(of_wide) == len(SCHEMES)
-    ordered = sorted(founds, key=lambda found: is_flat(found.scheme))
+    ordered = sorted(founds, key=lambda rates: is_flat(rates.scheme))
     heads = ["network", "predicted", "found", "as predicted", "loss"]
     wider = [f"found, {WIDE.d_model} wide", f"loss, {WIDE.d_model} wide"] * has_wide
-    by_scheme = {one.scheme: [in_words(one.measured), in_words(one.loss_change)] for one in of_wide if has_wide}
+    by_scheme = {rates.scheme: [in_words(rates.measured), in_words(rates.loss_change)] for rates in of_wide if has_wide}
     return section(
         "training",
         "best_in_short",
         in_words=in_words,
         heads=[*heads, *wider],
-        rows=[[*_in_short(found, record), *by_scheme.get(found.scheme, [])] for found in ordered],
-        num_beyond=sum(found.measured is None for found in (*founds, *(of_wide if has_wide else ()))),
-        num_seeds=min(len(found.seeds) for found in founds),
+        rows=[[*_in_short(rates, record), *by_scheme.get(rates.scheme, [])] for rates in ordered],
+        num_beyond=sum(rates.measured is None for rates in (*founds, *(of_wide if has_wide else ()))),
+        num_seeds=min(len(rates.seeds) for rates in founds),
         layers=LAYERS,
         trial=record.experiment.arms[0].trial,
         factor=factor(record.book),
@@ -79,17 +79,17 @@ def best_in_short(record: Record, wide: Record) -> str:
     ).strip()
 
 
-def _in_short(found: BestRates, record: Record) -> list[str]:
+def _in_short(rates: BestRates, record: Record) -> list[str]:
     """A row: the slope predicted and found, whether they agree or how many seeds would say so, and the loss."""
-    said = answer(FOLLOWS[found.scheme], record) or ""
-    more = f" ({found.seeds_to_decide} seeds would decide)" if said == "open" and found.seeds_to_decide else ""
-    slopes = [f"{predicted(found.scheme):.2f}", in_words(found.measured)]
-    return [found.name, *slopes, said + more, in_words(found.loss_change)]
+    verdict = answer(FOLLOWS[rates.scheme], record) or ""
+    more = f" ({rates.seeds_to_decide} seeds would decide)" if verdict == "open" and rates.seeds_to_decide else ""
+    slopes = [f"{predicted(rates.scheme):.2f}", in_words(rates.measured)]
+    return [rates.name, *slopes, verdict + more, in_words(rates.loss_change)]
 
 
 def _wide_in_short(wide: Record, founds: Sequence[BestRates]) -> dict[str, Any]:
     """The same of the second width."""
-    seeds = min(len(found.seeds) for found in founds)
+    seeds = min(len(rates.seeds) for rates in founds)
     return {"d_model": WIDE.d_model, "num_seeds": seeds, "factor": factor(wide.book, wide.scale)}
 
 
@@ -99,15 +99,15 @@ def _width(record: Record) -> int:
 
 def _excess(founds: Sequence[BestRates]) -> dict[str, Any]:
     """A small rate that every grid has, and by how much its loss is above the best one's, where that is least."""
-    return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((one.excess(HIGH[0]) for one in founds), default=0.0)}
+    return {"slow": f"2^{math.log2(HIGH[0]):g}", "excess": min((of.excess(HIGH[0]) for of in founds), default=0.0)}
 
 
 def _transfers(record: Record, founds: Sequence[BestRates]) -> Iterator[tuple[BestRates, int, Transfer]]:
     """Of each scheme and number of layers. Nothing where a scheme has fewer than two seeds."""
-    if len(founds) < len(SCHEMES) or min(len(found.seeds) for found in founds) < 2:
+    if len(founds) < len(SCHEMES) or min(len(rates.seeds) for rates in founds) < 2:
         return
-    by_scheme = {found.scheme: found for found in founds}
+    by_scheme = {rates.scheme: rates for rates in founds}
     guess = next(iter(record.book.values())).guess
-    for found in founds:
+    for rates in founds:
         for layers in LAYERS[2:]:
-            yield found, layers, transfer(found.scheme, by_scheme, layers, guess)
+            yield rates, layers, transfer(rates.scheme, by_scheme, layers, guess)

@@ -119,7 +119,7 @@ def _over_seeds(xs: Sequence[float], rows: Sequence[Row], mean: Callable[[Sequen
 
 
 def _mean_rate(edges: Sequence[Edge], grid: Sequence[float]) -> float:
-    return 2 ** fmean(log_rate(one, grid) for one in edges)
+    return 2 ** fmean(log_rate(edge, grid) for edge in edges)
 
 
 def _edge_curve(scheme: str, by_x: Iterable[tuple[float, Runs]]) -> Curve:
@@ -130,7 +130,7 @@ def _edge_curve(scheme: str, by_x: Iterable[tuple[float, Runs]]) -> Curve:
         line=[(x, _mean_rate(edges, grid)) for x, edges, grid in there],
         has_dots=True,
         ends=[end(edges) for _, edges, _ in there],
-        faint=[(x, 2 ** log_rate(one, grid)) for x, edges, grid in there for one in edges],
+        faint=[(x, 2 ** log_rate(edge, grid)) for x, edges, grid in there for edge in edges],
     )
 
 
@@ -322,9 +322,9 @@ def _updates_panels(record: Record) -> list[Panel]:
 
 def _later_panels(record: Record) -> list[Panel]:
     """The slope by step; then, in each unit of time, what is left of the move at step 0."""
-    found = [course for course in after_start.courses(record.book).values() if course.optimizer == ADAMW]
+    of_adamw = [course for course in after_start.courses(record.book).values() if course.optimizer == ADAMW]
     names = {after_start.UNITS[0]: "step", after_start.UNITS[1]: "rate x steps / init std of fc2"}
-    slopes = [_slope_curve(course) for course in found if course.rate == AFTER_RATE]
+    slopes = [_slope_curve(course) for course in of_adamw if course.rate == AFTER_RATE]
     return [
         Panel(
             title="how the move grows with depth",
@@ -340,7 +340,7 @@ def _later_panels(record: Record) -> list[Panel]:
                 title="what is left of the move",
                 x=names.get(unit, unit),
                 y="move over that at step 0",
-                curves=[_left_curve(course, num_layers, at) for course in found for num_layers in AFTER_LAYERS],
+                curves=[_left_curve(course, num_layers, at) for course in of_adamw for num_layers in AFTER_LAYERS],
                 levels={0.5: "dashed"},
             )
             for at, unit in enumerate(after_start.UNITS)
@@ -386,11 +386,11 @@ def _moved_panels(record: Record) -> list[Panel]:
     several = transfer.transfers(record.book, record.scale)
     guess = max((result.guess for result in record.book.values()), default=0.0)
     panels = []
-    for one in several:
-        curves = [*_moved_curves(one)]
+    for case in several:
+        curves = [*_moved_curves(case)]
         panels.append(
             Panel(
-                title=one.model.removeprefix(OF_RECIPE) + f", {one.optimizer}" * (one.optimizer != ADAMW),
+                title=case.model.removeprefix(OF_RECIPE) + f", {case.optimizer}" * (case.optimizer != ADAMW),
                 x="learning rate",
                 y="held-out loss, nats",
                 curves=curves,
@@ -402,17 +402,17 @@ def _moved_panels(record: Record) -> list[Panel]:
     return panels
 
 
-def _moved_curves(one: transfer.Transfer) -> Iterator[Curve]:
-    tuned, *_, deepest = sorted(one.losses)
-    few = one.losses[tuned][transfer.NOTHING]
+def _moved_curves(case: transfer.Transfer) -> Iterator[Curve]:
+    tuned, *_, deepest = sorted(case.losses)
+    few = case.losses[tuned][transfer.NOTHING]
     line = [(rate, fmean(losses)) for rate, losses in few.items()]
     yield Curve(label=f"{tuned} layers", line=line, colour="--ink", line_style="dashed")
-    rate = geometric_mean(one.tuned)
-    for remedy, by_rate in one.losses[deepest].items():
+    rate = geometric_mean(case.tuned)
+    for remedy, by_rate in case.losses[deepest].items():
         yield Curve(
             label=f"{deepest}, {remedy}",
             line=[(rate, fmean(losses)) for rate, losses in by_rate.items()],
-            points=[(rate, fmean(one.at_tuned(remedy, deepest)), None, None)],
+            points=[(rate, fmean(case.at_tuned(remedy, deepest)), None, None)],
             colour=_BY_REMEDY[remedy],
         )
 
@@ -425,43 +425,43 @@ def _best_losses(record: Record) -> list[Panel]:
     """A panel for each scheme with its curves."""
     founds = founds_of(record)
     guess = max((result.guess for result in record.book.values()), default=0.0)
-    least = min((loss for found in founds for losses in found.losses.values() for loss in losses), default=0.0)
+    least = min((loss for rates in founds for losses in rates.losses.values() for loss in losses), default=0.0)
     return [
         Panel(
-            title=found.scheme.removeprefix(OF_RECIPE),
+            title=rates.scheme.removeprefix(OF_RECIPE),
             x="learning rate",
             y="held-out loss, nats",
-            curves=[curve for layers in BEST_LAYERS for curve in _best_curves(found, layers)],
+            curves=[curve for layers in BEST_LAYERS for curve in _best_curves(rates, layers)],
             x_kind="rates",
             y_kind="linear",
             y_range=(least - 0.05, guess),
         )
-        for found in founds
+        for rates in founds
     ]
 
 
 def _best_by_depths(record: Record) -> list[Panel]:
-    return [_best_by_depth(found) for found in founds_of(record)]
+    return [_best_by_depth(rates) for rates in founds_of(record)]
 
 
-def _best_curves(found: BestRates, num_layers: int) -> list[Curve]:
+def _best_curves(rates: BestRates, num_layers: int) -> list[Curve]:
     """Mean over the seeds by rate, and the best rates of the seeds."""
     colour = _BY_DEPTH[num_layers]
-    means = [(rate, loss) for rate, loss in found.mean_curve(num_layers).items() if loss is not None]
-    bests = zip(found.bests[num_layers], found.losses[num_layers], strict=True)
+    means = [(rate, loss) for rate, loss in rates.mean_curve(num_layers).items() if loss is not None]
+    bests = zip(rates.bests[num_layers], rates.losses[num_layers], strict=True)
     return [
         Curve(label=f"{num_layers} layers", line=means, colour=colour),
         Curve(points=[(2**best, loss, None, None) for best, loss in bests if best is not None], colour=colour),
     ]
 
 
-def _best_by_depth(found: BestRates) -> Panel:
+def _best_by_depth(rates: BestRates) -> Panel:
     """Dashed: what the update predicts, through the mean of the best rates. A seed whose best rate is beyond the grid
     counts with the grid's end, and has no interval."""
-    logs = [math.log2(rate) for rate in BEST_GRIDS[found.scheme]]
-    ends = {n: found.ends(n) for n in BEST_LAYERS}
+    logs = [math.log2(rate) for rate in BEST_GRIDS[rates.scheme]]
+    ends = {n: rates.ends(n) for n in BEST_LAYERS}
     bests = {
-        n: [(logs[0], best, logs[-1])[end + 1] for best, end in zip(found.bests[n], ends[n], strict=True)]
+        n: [(logs[0], best, logs[-1])[end + 1] for best, end in zip(rates.bests[n], ends[n], strict=True)]
         for n in BEST_LAYERS
     }
     points = []
@@ -471,9 +471,9 @@ def _best_by_depth(found: BestRates) -> Panel:
         points.append((n, 2**mean.mean, *(None if end is None else 2**end for end in (low, high))))
     middle = fmean(math.log2(y) for _, y, *_ in points)
     centre = fmean(math.log2(n) for n in BEST_LAYERS)
-    line = [(n, 2 ** (middle + predicted(found.scheme) * (math.log2(n) - centre))) for n in BEST_LAYERS]
+    line = [(n, 2 ** (middle + predicted(rates.scheme) * (math.log2(n) - centre))) for n in BEST_LAYERS]
     return Panel(
-        title=found.scheme.removeprefix(OF_RECIPE),
+        title=rates.scheme.removeprefix(OF_RECIPE),
         x="layers",
         y="best learning rate",
         curves=[

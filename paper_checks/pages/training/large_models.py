@@ -122,9 +122,9 @@ def large_models() -> str:
 
 
 def _count(model: Model) -> list[str]:
-    said = "yes" if model.is_as_printed(model.printed) else "no"
+    agrees = "yes" if model.is_as_printed(model.printed) else "no"
     tables = 2 * model.rows * model.d_model
-    return [model.name, f"{model.printed}B", f"{model.num_parameters:,}", f"{tables:,}", said]
+    return [model.name, f"{model.printed}B", f"{model.num_parameters:,}", f"{tables:,}", agrees]
 
 
 def _rows(model: Model) -> Iterator[list[str]]:
@@ -133,7 +133,9 @@ def _rows(model: Model) -> Iterator[list[str]]:
         kept, again = (place[way] for way in ("as_it_is", "recomputing"))
         state = sum(kept["memory"][part] for part in ("weights", "gradients", "optimizer"))
         alls = [f"{gigabytes(way['memory']['total'])}{'' if way['fits'] else ' (too much)'}" for way in (kept, again)]
-        batches = [f"{largest_batch(model, place['num_nodes'], recomputes=one):,}" for one in (False, True)]
+        batches = [
+            f"{largest_batch(model, place['num_nodes'], recomputes=recomputes):,}" for recomputes in (False, True)
+        ]
         seconds = again["seconds"]
         yield [
             model.name.partition(" (")[0],

@@ -74,10 +74,10 @@ def page(records: Records) -> str:
     drawn = drawings(records)
 
     def image(name: str) -> str:
-        title, said = drawn[name].title, drawn[name].caption
+        title, caption = drawn[name].title, drawn[name].caption
         if drawn[name].is_empty:
             return f"(A figure, {title}: nothing of it is in the record yet.)\n\n"
-        return f"![{title}](figures/{name}.svg)\n\n*{said}*\n\n"
+        return f"![{title}](figures/{name}.svg)\n\n*{caption}*\n\n"
 
     def images(*names: str) -> str:
         return "".join(map(image, names))
@@ -143,13 +143,13 @@ def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
     rates, warm, deep, best, later, moved = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
-    said = answer(SMALLER[LOOKS[0]], rates)
-    counted = {"said": said, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
+    verdict = answer(SMALLER[LOOKS[0]], rates)
+    counted = {"said": verdict, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
     return section(
         "training",
         "summary",
         num_runs=sum(len(record.book) for record in records.values()),
-        predicts=counted if said and pairs else None,
+        predicts=counted if verdict and pairs else None,
         saves=_saves(warm),
         deepest=DEEP_LAYERS[-1],
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
@@ -308,12 +308,12 @@ def _of_runs(runs: Runs) -> dict[str, Any]:
     """share: of seeds that trained, with its interval, None where there is none. leaves: how many seeds by the step at
     which U leaves; unmoved: seeds in which it does not."""
     trial = runs.arm.trial
-    found: dict[str, Any] = {"trial": trial, "power": math.log2(trial.learning_rate), "share": None}
+    row: dict[str, Any] = {"trial": trial, "power": math.log2(trial.learning_rate), "share": None}
     if not runs.seeds:
-        return found
+        return row
     loss, num_diverged = held_out(runs.results)
     looks = [leaves(result) for result in runs.results]
-    return found | {
+    return row | {
         "share": share(runs.num_trained, len(runs.seeds)),
         "loss": loss,
         "num_diverged": num_diverged,

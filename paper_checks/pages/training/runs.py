@@ -108,7 +108,7 @@ def log_rate(edge: Edge, grid: Sequence[float]) -> float:
 
 def end(edges: Sequence[Edge]) -> int:
     """Where edges are known on one side only: -1 some are below the grid, 1 some at its top, else 0."""
-    return -1 if any(one.is_at_bottom for one in edges) else int(any(one.is_at_top for one in edges))
+    return -1 if any(edge.is_at_bottom for edge in edges) else int(any(edge.is_at_top for edge in edges))
 
 
 def cases_by_depth(book: Book, look: str) -> dict[int, list[Case]]:
@@ -131,7 +131,7 @@ def mean_update(case: Case) -> float:
 def correlation(several: Sequence[Case]) -> tuple[Correlation, Estimate] | None:
     """Spearman's, of the mean update and the mean largest rate over cases, and over seeds; as ``RanksFall`` has it."""
     x = [mean_update(case) for case in several]
-    y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in several]
+    y = [[-math.inf if edge.rate is None else math.log2(edge.rate) for edge in case.edges] for case in several]
     try:
         return rank_correlation(x, list(map(fmean, y))), rank_correlation_over_seeds(x, y)
     except ValueError:  # fewer than two cases, all alike, or not the same seeds
@@ -180,7 +180,7 @@ def answer(statement: Answered, record: Record) -> str | None:
 def founds_of(record: Record) -> list[BestRates]:
     """Of every scheme of which a seed is there."""
     there = (BestRates.of(scheme, record.book, record.scale) for scheme in BEST_SCHEMES)
-    return [found for found in there if found.seeds]
+    return [rates for rates in there if rates.seeds]
 
 
 Records = Mapping[str, Record]

@@ -35,63 +35,63 @@ def transfer(record: Record, opening: str, images: str) -> str:
         tuned=TUNED,
         advised=route.ADVISED,
         least=route.LEAST_SEEDS,
-        models=[_model(one, layers) for one in several for layers in one.losses if layers > TUNED],
+        models=[_model(case, layers) for case in several for layers in case.losses if layers > TUNED],
         layers=[*several[0].losses] if several else [],
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
     )
 
 
-def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
+def _model(case: route.Transfer, num_layers: int) -> dict[str, Any]:
     return {
-        "name": _name(one),
+        "name": _name(case),
         "layers": num_layers,
-        "optimizer": one.optimizer,
-        "seeds": f"{len(one.seeds)} of {max(LEAST_SEEDS, len(one.seeds))}",
-        "rows": [*_rows(one, num_layers)],
-        "verdict": _VERDICTS[route.pays(one, num_layers)],
+        "optimizer": case.optimizer,
+        "seeds": f"{len(case.seeds)} of {max(LEAST_SEEDS, len(case.seeds))}",
+        "rows": [*_rows(case, num_layers)],
+        "verdict": _VERDICTS[route.pays(case, num_layers)],
     }
 
 
-def _rows(one: route.Transfer, num_layers: int) -> Iterator[list[str]]:
-    for remedy in of_depth(one.model, num_layers, one.optimizer):
-        costs = one.transfer_cost(remedy, num_layers), one.remedy_cost(remedy, num_layers)
-        gain = interval(one.gain(remedy, num_layers), 3) if remedy != route.NOTHING else "-"
-        yield [remedy, f"{fmean(one.at_tuned(remedy, num_layers)):.3f}", gain, *(interval(cost, 3) for cost in costs)]
+def _rows(case: route.Transfer, num_layers: int) -> Iterator[list[str]]:
+    for remedy in of_depth(case.model, num_layers, case.optimizer):
+        costs = case.transfer_cost(remedy, num_layers), case.remedy_cost(remedy, num_layers)
+        gain = interval(case.gain(remedy, num_layers), 3) if remedy != route.NOTHING else "-"
+        yield [remedy, f"{fmean(case.at_tuned(remedy, num_layers)):.3f}", gain, *(interval(cost, 3) for cost in costs)]
 
 
 def _by_optimizer(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
     by_optimizer: dict[str, list[route.Transfer]] = {}
-    for one in several:
-        by_optimizer.setdefault(one.optimizer, []).append(one)
+    for case in several:
+        by_optimizer.setdefault(case.optimizer, []).append(case)
     return [*by_optimizer.values()]
 
 
 def _moves(several: Sequence[route.Transfer]) -> dict[str, Any]:
     """Of the models of one optimizer, how their best rates move, beside what the laws say."""
     optimizer = several[0].optimizer
-    laws, known = laws_of(optimizer), [one for one in several if one.is_known]
-    some = [one for one in several if any(slope is not None for slope in one.slopes)]
+    laws, known = laws_of(optimizer), [case for case in several if case.is_known]
+    some = [case for case in several if any(slope is not None for slope in case.slopes)]
     looks = [("By the plan, of the models of which every seed has a slope", known)]
     looks += [("A look that was not planned, of each seed in the models in which it has one", some)] * (some != known)
     return {
         "heads": [f"model, {optimizer}", *laws, "found", "beyond the rates tried"],
         "rows": [
-            [_name(one), *(f"{fmean(one.predicted(law)):z.2f}" for law in laws), _slope(one), _beyond(one)]
-            for one in several
+            [_name(case), *(f"{fmean(case.predicted(law)):z.2f}" for law in laws), _slope(case), _beyond(case)]
+            for case in several
         ],
         "verdicts": [f"{words} ({', '.join(map(_name, those)) or 'none'}){_nearest(those)}." for words, those in looks],
     }
 
 
-def _slope(one: route.Transfer) -> str:
-    slopes = [slope for slope in one.slopes if slope is not None]
-    return interval(estimate(slopes), 2) if one.is_known else f"not known ({len(slopes)} of {len(one.seeds)} seeds)"
+def _slope(case: route.Transfer) -> str:
+    slopes = [slope for slope in case.slopes if slope is not None]
+    return interval(estimate(slopes), 2) if case.is_known else f"not known ({len(slopes)} of {len(case.seeds)} seeds)"
 
 
-def _beyond(one: route.Transfer) -> str:
+def _beyond(case: route.Transfer) -> str:
     """Of how many seeds the best rate is beyond the grid, and where."""
-    ends = ((n, where, num) for n in one.losses for where, num in zip(_WHERE, one.beyond(n), strict=True))
-    return "; ".join(f"{num} of {len(one.seeds)} {where} at {n} layers" for n, where, num in ends if num) or "-"
+    ends = ((n, where, num) for n in case.losses for where, num in zip(_WHERE, case.beyond(n), strict=True))
+    return "; ".join(f"{num} of {len(case.seeds)} {where} at {n} layers" for n, where, num in ends if num) or "-"
 
 
 def _nearest(several: Sequence[route.Transfer]) -> str:
@@ -111,9 +111,9 @@ def _known_distances(several: Sequence[route.Transfer]) -> dict[str, list[float]
 
 def which_in_short(record: Record) -> str:
     """Which law moves the best rate, a sentence for each optimizer. Empty where no model has a slope of every seed."""
-    said = []
+    paragraphs = []
     for several in _by_optimizer(route.transfers(record.book, record.scale)):
-        known = [one for one in several if one.is_known]
+        known = [case for case in several if case.is_known]
         if by_law := _known_distances(known):
             best, worse = nearest(by_law)
             text = section(
@@ -125,39 +125,41 @@ def which_in_short(record: Record) -> str:
                 worse=worse,
                 open=[law for law in by_law if law not in (best, *worse)],
                 models=[*map(_name, known)],
-                others=[_name(one) for one in several if not one.is_known],
+                others=[_name(case) for case in several if not case.is_known],
             )
-            said.append(text.strip())
-    return "\n\n".join(said)
+            paragraphs.append(text.strip())
+    return "\n\n".join(paragraphs)
 
 
 def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
     model, optimizer and remedy."""
     rows = []
-    for one in route.transfers(record.book, record.scale):
-        layers = max(one.losses)
+    for case in route.transfers(record.book, record.scale):
+        layers = max(case.losses)
         tuned, trial = (
             record.experiment.arm(
-                arm_name(one.model, depth, route.NOTHING, RATES[one.optimizer][one.model][0], one.optimizer)
+                arm_name(case.model, depth, route.NOTHING, RATES[case.optimizer][case.model][0], case.optimizer)
             ).trial
             for depth in (TUNED, layers)
         )
         kind = kind_of(tuned.lower().model, trial.lower().model)
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
-        for remedy in of_depth(one.model, layers, one.optimizer)[1:]:
-            gain = one.gain(remedy, layers)
+        for remedy in of_depth(case.model, layers, case.optimizer)[1:]:
+            gain = case.gain(remedy, layers)
             ends = {"mean": gain.mean, "low": gain.low, "high": gain.high}
-            found: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
-            found["num_seeds"] = gain.num
-            found |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
-            rows.append({"model": _name(one), "optimizer": one.optimizer, "remedy": remedy, **shape, **kind, **found})
+            numbers: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
+            numbers["num_seeds"] = gain.num
+            numbers |= {"verdict": case.verdict(remedy, layers), "beaten_by": case.beaten_by(remedy, layers)}
+            rows.append(
+                {"model": _name(case), "optimizer": case.optimizer, "remedy": remedy, **shape, **kind, **numbers}
+            )
     return rows
 
 
 def in_short(record: Record, optimizer: str = ADAMW) -> str:
     """The result as a table, and what it is of, for the README too. Empty where no model has enough seeds."""
-    several = [one for one in route.transfers(record.book, record.scale) if one.optimizer == optimizer]
+    several = [case for case in route.transfers(record.book, record.scale) if case.optimizer == optimizer]
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
@@ -168,8 +170,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         layers=max(several[0].losses),
         trial=trial,
         optimizer=_WORDS[optimizer],
-        num_seeds=span([len(one.seeds) for one in several]),
-        rows=[_readme_row(one, max(one.losses)) for one in several],
+        num_seeds=span([len(case.seeds) for case in several]),
+        rows=[_readme_row(case, max(case.losses)) for case in several],
         least=NONE,
         gaining=_models_by_remedy(several, 1),
         costing=_models_by_remedy(several, -1),
@@ -180,20 +182,20 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
 def _models_by_remedy(several: Sequence[route.Transfer], verdict: int) -> list[tuple[str, list[str]]]:
     """Of each remedy that has some, the models in which it was shown to gain, or to cost."""
     by_remedy: dict[str, list[str]] = {}
-    for one in several:
-        for remedy in of_depth(one.model, max(one.losses), one.optimizer)[1:]:
-            if one.verdict(remedy, max(one.losses)) == verdict:
-                by_remedy.setdefault(remedy, []).append(_name(one))
+    for case in several:
+        for remedy in of_depth(case.model, max(case.losses), case.optimizer)[1:]:
+            if case.verdict(remedy, max(case.losses)) == verdict:
+                by_remedy.setdefault(remedy, []).append(_name(case))
     return [*by_remedy.items()]
 
 
-def _readme_row(one: route.Transfer, layers: int) -> list[str]:
-    few, many = (f"{fmean(one.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
-    own = [remedy for remedy in of_depth(one.model, layers, one.optimizer) if remedy not in _ADVISED][-1]
-    cells = [interval(one.gain(remedy, layers), 2) for remedy in (*_ADVISED, own)]
-    fewer = f" ({len(one.seeds)} of {LEAST_SEEDS} seeds)" if len(one.seeds) < LEAST_SEEDS else ""
-    return [_name(one) + fewer, few, many, *cells[:-1], f"{own}: {cells[-1]}"]
+def _readme_row(case: route.Transfer, layers: int) -> list[str]:
+    few, many = (f"{fmean(case.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
+    third = [remedy for remedy in of_depth(case.model, layers, case.optimizer) if remedy not in _ADVISED][-1]
+    cells = [interval(case.gain(remedy, layers), 2) for remedy in (*_ADVISED, third)]
+    fewer = f" ({len(case.seeds)} of {LEAST_SEEDS} seeds)" if len(case.seeds) < LEAST_SEEDS else ""
+    return [_name(case) + fewer, few, many, *cells[:-1], f"{third}: {cells[-1]}"]
 
 
-def _name(one: route.Transfer) -> str:
-    return one.model.removeprefix(OF_RECIPE)
+def _name(case: route.Transfer) -> str:
+    return case.model.removeprefix(OF_RECIPE)

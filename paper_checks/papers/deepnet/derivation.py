@@ -384,7 +384,7 @@ def _by_measuring(s: Values) -> Answers:
     total = ""
     for length, values in kinds.items():
         sums = map(sum, zip(*values.values(), strict=True))
-        total = interval([whole / own for whole, own in zip(sums, values["matrices"], strict=True)]).text
+        total = interval([whole / matrix for whole, matrix in zip(sums, values["matrices"], strict=True)]).text
         numbers[f"all over matrices, L = {length}"] = total
     example = {
         "printed": "one SGD step moves F by Theta(eta), whatever the depth",

@@ -107,8 +107,8 @@ def sensitivities(encoder: Sequence[Sublayer], decoder: Sequence[Sublayer]) -> l
             size, true, chained = size * part.slope, true * part.slope, chained * part.slope
     above, most = 1, 1
     of_decoder = []
-    for own, allowed, slope, bound in reversed(entering):
-        of_decoder.append((own * above, allowed * most))
+    for sensitivity, allowed, slope, bound in reversed(entering):
+        of_decoder.append((sensitivity * above, allowed * most))
         above, most = above * slope, most * bound
     of_encoder = [
         (part.own * memory / part.slope * true / printed, memory / part.slope * chained / printed) for part in encoder

@@ -111,9 +111,9 @@ def _by_theory(num_layers: int, of_two: bool) -> Mapping[str, tuple[tuple[Expr, 
 
     encoder = at("encoder of two" if of_two else "encoder")
     below = scalar_slope(*encoder) ** (2 * num_layers - 1)
-    own = scalar_sensitivity(*encoder) * below
+    sensitivity = scalar_sensitivity(*encoder) * below
     if not of_two:
-        return {"theta_1": (encoder, own, below)}
+        return {"theta_1": (encoder, sensitivity, below)}
     decoder = at("decoder of two")
     stream, memory = cross_slopes(*decoder)
     slope, layers = scalar_slope(*decoder), range(num_layers)
@@ -122,7 +122,7 @@ def _by_theory(num_layers: int, of_two: bool) -> Mapping[str, tuple[tuple[Expr, 
     coupling = num_layers * decoder[1] * decoder[2] / decoder[0]
     chained = sum((slope ** (1 + 2 * k) for k in layers), S.Zero) / num_layers
     return {
-        "the encoder's theta_1": (encoder, own * entering / coupling, below * chained),
+        "the encoder's theta_1": (encoder, sensitivity * entering / coupling, below * chained),
         "the decoder's theta_1": (decoder, scalar_sensitivity(*decoder) * above * stream**num_layers, above),
     }
 

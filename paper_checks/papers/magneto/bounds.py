@@ -291,8 +291,8 @@ _VERIFIED = Growth(scheme="pre-ln", order=log(L), is_upper=True)
 )
 def _as_admin(s: Growth) -> list[bool | None]:
     (corollary,) = (claim for claim in cited.CLAIMS if claim.id == "LI-01")
-    said = [part.statement["order"] for part in corollary.parts if isinstance(part.statement, Values)]
-    return [algebra.equal(s.order, order) for order in (*said, theorems.PRE_UNIFORM["order"])]
+    printed = [part.statement["order"] for part in corollary.parts if isinstance(part.statement, Values)]
+    return [algebra.equal(s.order, order) for order in (*printed, theorems.PRE_UNIFORM["order"])]
 
 
 _S2_12 = claim(

@@ -64,8 +64,8 @@ S_L/S_l for 1 + sum_k s_k/S_(k-1)."""
 
 
 def _bound(s: Values, decoder: Side, encoder: Side) -> Fraction:
-    own, coupling = _side(s, decoder)
-    return Fraction(int(s["share"].p), int(s["share"].q)) * (own + coupling * _side(s, encoder)[0])
+    of_decoder, coupling = _side(s, decoder)
+    return Fraction(int(s["share"].p), int(s["share"].q)) * (of_decoder + coupling * _side(s, encoder)[0])
 
 
 def _side(s: Values, gains: Gains) -> tuple[Any, Any]:
@@ -74,8 +74,8 @@ def _side(s: Values, gains: Gains) -> tuple[Any, Any]:
     totals = list(accumulate(squares))
     chain = 1 + sum(square / total for square, total in zip(squares[1:], totals, strict=False))
     reaching = [1 / total if s["form"] == _TELESCOPED else chain / totals[-1] for total in totals]
-    own = sum(d * (1 + v**2 / w**2) for d, v, w in zip(reaching, *gains, strict=True))
-    return own, sum(squares[i] * reaching[i] for i in range((s["remainder"] - 1) % 3, len(squares), 3))
+    of_side = sum(d * (1 + v**2 / w**2) for d, v, w in zip(reaching, *gains, strict=True))
+    return of_side, sum(squares[i] * reaching[i] for i in range((s["remainder"] - 1) % 3, len(squares), 3))
 
 
 # ---------------------------------------------------------------- the coupling at the paper's own initialisation
@@ -163,10 +163,10 @@ def exact_update(decoder: Gains, encoder: Gains, norm_kind: str) -> Any:
             for gains in (decoder, encoder)
         )
         is_cross = [_DECODER_LAYER[i % 3] == "cross" for i in range(len(of_decoder))]
-        own, reaching = second_meanfield.added_up(norms, of_decoder, [not cross for cross in is_cross])
+        update, reaching = second_meanfield.added_up(norms, of_decoder, [not cross for cross in is_cross])
         below, _ = second_meanfield.added_up(norms, of_encoder, [True] * len(of_encoder))
         rows = zip(is_cross, of_decoder, reaching, strict=True)
-        return own + below * sum(sub.through * gradient for cross, sub, gradient in rows if cross)
+        return update + below * sum(sub.through * gradient for cross, sub, gradient in rows if cross)
 
 
 @check(Route.PROPERTY, "the exact update, one token on either side, against the bound")
@@ -219,9 +219,9 @@ def _shown(s: Values, decoder: Side, encoder: Side) -> dict[str, Any]:
 def _by_transfer(s: Values) -> list[bool | None]:
     out: list[bool | None] = []
     for decoder, encoder in _tried(s["gains"] == _EQUAL):
-        own, coupling = _walk(decoder, s["norm_kind"], has_cross=True)
+        of_side, coupling = _walk(decoder, s["norm_kind"], has_cross=True)
         of_encoder, _ = _walk(encoder, s["norm_kind"], has_cross=False)
-        out.append(own + coupling * of_encoder <= float(_bound(s, decoder, encoder)))
+        out.append(of_side + coupling * of_encoder <= float(_bound(s, decoder, encoder)))
     return out
 
 
@@ -260,7 +260,7 @@ def _for_all_sizes(s: Values) -> Answers:
     j = scratch("j", positive=True)  # sublayers below
     kept, dropped = 1 + _x / (1 + j * _x), S.One  # a sublayer that passes its gradient on, and a cross-attention
     telescoped = (1 + (j + 1) * _x) / (1 + j * _x)
-    own = (harmonic(_L) - (1 + harmonic(_L - 1))).subs(harmonic(_L), harmonic(_L - 1) + 1 / _L)
+    difference = (harmonic(_L) - (1 + harmonic(_L - 1))).subs(harmonic(_L), harmonic(_L - 1) + 1 / _L)
     first = (1 + harmonic(3 * _M - 1)).subs(_M, 1) / 3 - Rational(1, 2)
     rise = (1 / (3 * _M) + 1 / (3 * _M + 1) + 1 / (3 * _M + 2)) / 3 - 1 / (3 * _M + 2)
     shown: list[tuple[str, bool | None]] = [
@@ -271,7 +271,7 @@ def _for_all_sizes(s: Values) -> Answers:
         ),
         (
             "own part < (1 + r) H_L/x <= (1 + r)(1 + H_(L-1))/x: H_L - 1 - H_(L-1) = 1/L - 1, for L >= 1",
-            cancel(own - (1 / _L - 1)) == 0,
+            cancel(difference - (1 / _L - 1)) == 0,
         ),
         (
             "coupling < sum_(j <= M) 1/(3j - 1) <= (1 + H_(3M-1))/3: at M = 1 1/2 < 5/6, from M to M + 1 it rises by "
@@ -300,8 +300,9 @@ def _in_all_gains(s: Values) -> tuple[str, bool | None]:
     letters = tuple(scratch(name, positive=True) for name in ("x_d", "r_d", "x_e", "r_e"))
     x_d, r_d, x_e, r_e = letters
     q_d, q_e = ([1 + number * x for number in range(4)] for x in (x_d, x_e))
-    own = (1 + r_d) * (2 / q_d[2] + 1 / q_d[3])  # the self-attention's gradient is that of the cross-attention above it
-    update = own + x_d / q_d[2] * (1 + r_e) * (1 / q_e[1] + 1 / q_e[2])
+    # The self-attention's gradient is that of the cross-attention above it.
+    of_side = (1 + r_d) * (2 / q_d[2] + 1 / q_d[3])
+    update = of_side + x_d / q_d[2] * (1 + r_e) * (1 / q_e[1] + 1 / q_e[2])
     bound = s["share"] * ((1 + r_d) * Rational(5, 2) / x_d + Rational(5, 6) * (1 + r_e) * 2 / x_e)
     if _is_positive(bound - update):
         return "at N = M = 1 the bound less the update has positive coefficients only, in x, r of either side", True

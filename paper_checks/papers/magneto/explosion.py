@@ -301,7 +301,7 @@ def _for_every_length(s: Values) -> Answers:
     groups = {ANY: ("first", *later), LATER: later, LAST: later[1:], NONE: ("none",)}[s["where"]]
     wanted = 1 if s["word"] == "smaller" else -1
     rows = _update_signs(s["norm_kind"]) if s["of"] == "update" else _bound_signs()
-    answers = [(said, sign == wanted if is_shown else None) for group, said, sign, is_shown in rows if group in groups]
+    answers = [(text, sign == wanted if is_shown else None) for group, text, sign, is_shown in rows if group in groups]
     numbers = {}
     if s["of"] == "update" and s["where"] != NONE:
         for place in (1, 3):
@@ -310,7 +310,7 @@ def _for_every_length(s: Values) -> Answers:
                 f"Magneto's {float(of_sub):.4g}, Pre-LN's {float(of_pre):.4g}: "
                 + ("smaller" if of_sub < of_pre else "larger")
             )
-    steps = tuple(dict.fromkeys(said for said, _ in answers))
+    steps = tuple(dict.fromkeys(text for text, _ in answers))
     return Answers(holds=[answer for _, answer in answers], numbers=numbers, steps=steps)
 
 

@@ -344,8 +344,8 @@ def _is_bounded(s: Values) -> Answers:
         at = dict.fromkeys(_LETTERS, 1.0) | {letter: value}
         first, second = (torch.full((12, 1, 1), at[lam], dtype=x.dtype, requires_grad=True) for lam in (lam1, lam2))
         stream = x + ffn(x, first * u1, second * u2) / at[alpha]
-        own = {"dL/dlambda_1": first, "dL/dlambda_2": second}[name]
-        (gradient,) = torch.autograd.grad((head * layer_norm(stream)).sum(), own)
+        scale = {"dL/dlambda_1": first, "dL/dlambda_2": second}[name]
+        (gradient,) = torch.autograd.grad((head * layer_norm(stream)).sum(), scale)
         return float(gradient.square().mean().sqrt()) / float(order.subs(at))
 
     holds, numbers = [], {}
@@ -362,20 +362,20 @@ def _is_implied(s: Values) -> list[bool | None]:
     """|dL/dx|, |dx/dz| and |V| at bounds of their own: the bound over the order is a number."""
     ((name, order),) = s
     of_loss, of_norm, of_branch = (scratch(name, positive=True) for name in ("c_x", "c_z", "c_V"))
-    own = {"dL/dlambda_1": lam1, "dL/dlambda_2": lam2}[name]
-    ratio = of_loss * of_norm * (lam1 * lam2 / alpha * of_branch).diff(own) / order
+    scale = {"dL/dlambda_1": lam1, "dL/dlambda_2": lam2}[name]
+    ratio = of_loss * of_norm * (lam1 * lam2 / alpha * of_branch).diff(scale) / order
     return [not algebra.log_form(ratio).has(*_LETTERS)]
 
 
-def _order_part(own: Expr, other: Expr) -> Part:
-    name = f"dL/d{own}"
+def _order_part(scale: Expr, other: Expr) -> Part:
+    name = f"dL/d{scale}"
     statement = Values.of(**{name: other / alpha})
     return Part(
         name=f"{name} = O({other}/alpha)",
         statement=statement,
         checks=(_is_implied, _is_bounded),
         mutants=(
-            Mutant(name="the other lambda", statement=statement.with_(**{name: own / alpha})),
+            Mutant(name="the other lambda", statement=statement.with_(**{name: scale / alpha})),
             Mutant(name="alpha^2", statement=statement.with_(**{name: other / alpha**2})),
         ),
     )

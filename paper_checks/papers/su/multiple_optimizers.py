@@ -390,8 +390,8 @@ def _row(optimizer: str) -> Part:
 
     def meets_target(s: Values) -> list[bool | None]:
         """His own condition; and 2N branches sum to one: g^2 under SGD, |g| under Adam, |theta||g| under LAMB."""
-        own, power = size(optimizer, s["alpha"], s["lam"]), 2 if optimizer == "sgd" else 1
-        return [algebra.equal(own, TARGETS[optimizer]), algebra.equal(TWO_N * own**power, S.One)]
+        change, power = size(optimizer, s["alpha"], s["lam"]), 2 if optimizer == "sgd" else 1
+        return [algebra.equal(change, TARGETS[optimizer]), algebra.equal(TWO_N * change**power, S.One)]
 
     family = f"put into the derived condition that the post-norm update under {optimizer} is 1 for every N"
     return Part(

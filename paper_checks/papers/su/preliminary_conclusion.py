@@ -379,8 +379,8 @@ _S1_27 = _alternative(
 def _between(s: Values) -> list[bool | None]:
     powers = [algebra.log_form(value).coeff(log(N)) for _, value in s]
     pure = [algebra.equal(value, TWO_N**power) for (_, value), power in zip(s, powers, strict=True)]
-    own = [algebra.equal(s[name], 1 / _OWN[solution][0]) for name, solution in _CHOSEN.items()]
-    return [*pure, bool(powers[0] < powers[1] < powers[2]), *own]
+    as_chosen = [algebra.equal(s[name], 1 / _OWN[solution][0]) for name, solution in _CHOSEN.items()]
+    return [*pure, bool(powers[0] < powers[1] < powers[2]), *as_chosen]
 
 
 _RELATIVE = Values.of(low=TWO_N**-HALF, middle=TWO_N**-QUARTER, high=1)

@@ -192,18 +192,18 @@ def one_layer(
     import torch
 
     generator, shape = default_rng(1000), (RUNS, max(1, 128 // num_tokens), num_tokens, width)
-    own, common = normal(generator, *shape), normal(generator, *shape[:2], 1, width)
-    x, readout = layer_norm(math.sqrt(1 - cosine) * own + math.sqrt(cosine) * common), normal(generator, *shape)
+    noise, common = normal(generator, *shape), normal(generator, *shape[:2], 1, width)
+    x, readout = layer_norm(math.sqrt(1 - cosine) * noise + math.sqrt(cosine) * common), normal(generator, *shape)
     q, k, v, o = (gaussian(generator, RUNS, width)[:, None].requires_grad_() for _ in "qkvo")
 
     def out(gain: Any) -> Any:
         scores = gain * (x @ q) @ (x @ k).mT
         return _WEIGHTS[weights](scores * width**-0.5 if is_scaled else scores) @ x @ v @ o
 
-    one = torch.ones((), dtype=x.dtype)
-    value, moved, *_ = torch.func.jvp(out, (one,), (one,))
+    unit = torch.ones((), dtype=x.dtype)
+    value, moved, *_ = torch.func.jvp(out, (unit,), (unit,))
     scalars = [each.detach().square().flatten(1).sum(1) for each in (moved, value)]
-    gradients = torch.autograd.grad((out(one) * readout).sum(), (q, v))
+    gradients = torch.autograd.grad((out(unit) * readout).sum(), (q, v))
     matrices = [grad.square().flatten(1).sum(1) for grad in gradients]
     return Ratios(*(of_logs((of_q / of_v).log().tolist()) for of_q, of_v in (scalars, matrices)))
 
@@ -213,12 +213,12 @@ def _many_tokens(num_tokens: int, width: int, variance: float) -> Interval:
     """The ratio of the scalars' squares in xbar itself: 32 queries for each set of tokens, logits of that variance."""
     import torch
 
-    logs, one = [], torch.ones((), dtype=torch.float64)
+    logs, unit = [], torch.ones((), dtype=torch.float64)
     for seed in range(RUNS):
         generator = default_rng(seed)
         x = normal(generator, num_tokens, width)
         logits = math.sqrt(variance / width) * normal(generator, 32, width) @ x.T
-        value, moved, *_ = torch.func.jvp(lambda gain, x=x, a=logits: (gain * a).softmax(-1) @ x, (one,), (one,))
+        value, moved, *_ = torch.func.jvp(lambda gain, x=x, a=logits: (gain * a).softmax(-1) @ x, (unit,), (unit,))
         logs.append(math.log(float(moved.square().sum() / value.square().sum())))
     return of_logs(logs)
 

@@ -58,8 +58,8 @@ def _by_gamma_functions(statement: Growth) -> Answers:
         holds = algebra.settles(ratios)
         numbers = {f"log L = {x}": f"exp({mpmath.nstr(r, 4)})" for x, r in zip(_LOGS, ratios, strict=True)}
     detail = "update / order at log L = 10^2, 10^4, 10^6, sums in Gamma functions, moments by quadrature: "
-    said = "settles" if holds else "does not settle"
-    return Answers(holds=[holds], num_effective=len(ratios), detail=detail + said, numbers=numbers)
+    outcome = "settles" if holds else "does not settle"
+    return Answers(holds=[holds], num_effective=len(ratios), detail=detail + outcome, numbers=numbers)
 
 
 def gelu_part(name: str, statement: Growth, *, instead: tuple[Expr, str | Sentence], condition: str | Sentence) -> Part:

@@ -140,12 +140,12 @@ def _strategy(is_equal: bool) -> Any:
     if is_equal:
         return st.builds(lambda number, a, b: ((a,) * (2 * number), (b,) * (2 * number)), st.integers(1, 5), gain, gain)
     gains = st.integers(1, 3).flatmap(lambda number: st.lists(gain, min_size=4 * number, max_size=4 * number))
-    return gains.map(lambda found: (tuple(found[::2]), tuple(found[1::2])))
+    return gains.map(lambda values: (tuple(values[::2]), tuple(values[1::2])))
 
 
 def _text(gains: Gains) -> str:
     """v and w in few characters: one number where they are all equal."""
-    shown = [str(one[0]) if len(set(one)) == 1 else "(" + ", ".join(map(str, one)) + ")" for one in gains]
+    shown = [str(values[0]) if len(set(values)) == 1 else "(" + ", ".join(map(str, values)) + ")" for values in gains]
     return f"v_l = w_l = {shown[0]}" if shown[0] == shown[1] else f"v = {shown[0]}, w = {shown[1]}"
 
 

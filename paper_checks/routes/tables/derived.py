@@ -105,9 +105,9 @@ def _rounded(cell: Cell, derived: Expr) -> tuple[bool | None, str]:
     if constant.free_symbols:
         return False, "another law"
     value = Decimal(str(constant.evalf(30)))
-    found = algebra.roundings(value, cell.decimals)
-    shown = ", ".join(f"{way} {text}" for way, text in found.items())
-    same = all(abs(float(text) - float(printed)) < 1e-12 for text in found.values())
+    by_way = algebra.roundings(value, cell.decimals)
+    shown = ", ".join(f"{way} {text}" for way, text in by_way.items())
+    same = all(abs(float(text) - float(printed)) < 1e-12 for text in by_way.values())
     return same, f"the same law; the exact constant {float(value):.6g} rounds to: {shown}"
 
 

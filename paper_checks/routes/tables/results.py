@@ -165,10 +165,10 @@ def read_table(name: str, locator: str, text: str, *, is_error: bool = False) ->
         rate, is_rate_bold = next(iter(_words(cells.pop("LR", ""))), ("", False))
         has_diverged = DIVERGED in cells.values()
         words = {} if has_diverged else {column: _words(cell) for column, cell in cells.items()}
-        if any(len(found) != len(models) for found in words.values()):
+        if any(len(cells) != len(models) for cells in words.values()):
             raise ValueError(f"{line!r} has not a number for each model in each column")
         for i, model in enumerate(models):
-            scores = tuple(score for column, found in words.items() for score in _scores(column, *found[i]))
+            scores = tuple(score for column, cells in words.items() for score in _scores(column, *cells[i]))
             run = {"layers": layers, "rate": rate, "is_rate_bold": is_rate_bold, "scores": scores, "line": line}
             rows.append(Row(model=_NAMES.get(model, model), **run))
     return Table(name=name, locator=locator, text=text, rows=tuple(rows), is_error=is_error)

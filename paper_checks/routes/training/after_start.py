@@ -61,11 +61,11 @@ class Course:
     @property
     def steps(self) -> list[int]:
         """Of which every depth and seed has a look with moves."""
-        return sorted(set.intersection(*(set(one) for several in self.moves.values() for one in several)))
+        return sorted(set.intersection(*(set(moves) for several in self.moves.values() for moves in several)))
 
     def updates(self, num_layers: int, step: int) -> list[float]:
         """U of each seed."""
-        return [_update(one[step]) for one in self.moves[num_layers]]
+        return [_update(moves[step]) for moves in self.moves[num_layers]]
 
     def slopes(self, step: int) -> list[float]:
         """Of log2 U on log2 N, of each seed."""
@@ -83,8 +83,8 @@ class Course:
     @property
     def grows(self) -> bool:
         """Whether the interval of the slope at step 0 lies above FLAT."""
-        found = estimate(self.slopes(0))
-        return found.low is not None and found.low > FLAT
+        slope = estimate(self.slopes(0))
+        return slope.low is not None and slope.low > FLAT
 
     @property
     def half_lives(self) -> list[float | None]:
@@ -98,18 +98,18 @@ class Course:
     @property
     def not_flat(self) -> list[int]:
         """The looks at which the interval of the slope lies outside of FLAT."""
-        found = {step: estimate(self.slopes(step)) for step in self.steps}
+        by_step = {step: estimate(self.slopes(step)) for step in self.steps}
         return [
             step
-            for step, one in found.items()
-            if one.low is not None and one.high is not None and (one.low > FLAT or one.high < -FLAT)
+            for step, slope in by_step.items()
+            if slope.low is not None and slope.high is not None and (slope.low > FLAT or slope.high < -FLAT)
         ]
 
     def life(self, num_layers: int, seed: int) -> float | None:
         """The steps until U is half of what it was at step 0, of the seed at this place."""
         by_step = self.moves[num_layers][seed]
         first = _update(by_step[0])
-        return crossing({step: math.log2(_update(one) / first) for step, one in by_step.items()}, -1.0)
+        return crossing({step: math.log2(_update(moves) / first) for step, moves in by_step.items()}, -1.0)
 
     def units(self, num_layers: int, seed: int) -> tuple[float, float, float]:
         """What a step is in each of UNITS."""
@@ -150,8 +150,8 @@ def asked() -> list[tuple[str, str, float]]:
 
 def courses(book: Book) -> dict[tuple[str, str, float], Course]:
     """Those with a seed."""
-    found = {key: Course.of(key[1], key[0], book, key[2]) for key in asked()}
-    return {key: course for key, course in found.items() if course.seeds}
+    by_key = {key: Course.of(key[1], key[0], book, key[2]) for key in asked()}
+    return {key: course for key, course in by_key.items() if course.seeds}
 
 
 # ---------------------------------------------------------------- in which unit
@@ -176,7 +176,7 @@ class Lives:
         ends = {unit: estimate(values) for unit, values in self.scatter.items()}
         top = ends[self.best].high
         return top is not None and all(
-            one.low is not None and one.low > top for unit, one in ends.items() if unit != self.best
+            scatter.low is not None and scatter.low > top for unit, scatter in ends.items() if unit != self.best
         )
 
     def fall_together(self) -> bool:
@@ -215,10 +215,10 @@ def lives(several: Sequence[Course]) -> Lives | None:
 
 def holds(law: str, course: Course) -> bool:
     """Whether the interval of the late slope, widened by NEAR, has the slope of the law."""
-    found, wanted = estimate(course.late), slope_of(law, course.scheme, course.optimizer)
-    if found.low is None or found.high is None:
+    slope, wanted = estimate(course.late), slope_of(law, course.scheme, course.optimizer)
+    if slope.low is None or slope.high is None:
         return False
-    return found.low - NEAR <= wanted <= found.high + NEAR
+    return slope.low - NEAR <= wanted <= slope.high + NEAR
 
 
 def distances(several: Sequence[Course]) -> dict[str, list[float]]:
@@ -229,7 +229,7 @@ def distances(several: Sequence[Course]) -> dict[str, list[float]]:
         away = [
             course.late[course.seeds.index(seed)] - slope_of(law, course.scheme, course.optimizer) for course in several
         ]
-        return math.sqrt(fmean(one * one for one in away))
+        return math.sqrt(fmean(distance * distance for distance in away))
 
     return {law: [of(law, seed) for seed in seeds] for law in LAWS}
 
@@ -240,8 +240,8 @@ def nearest(by_law: Mapping[str, Sequence[float]]) -> tuple[str, list[str]]:
     worse = []
     for law, values in by_law.items():
         if law != best:
-            found = estimate([other - own for other, own in zip(values, by_law[best], strict=True)])
-            worse += [law] if found.low is not None and found.low > 0 else []
+            lead = estimate([other - of_best for other, of_best in zip(values, by_law[best], strict=True)])
+            worse += [law] if lead.low is not None and lead.low > 0 else []
     return best, worse
 
 

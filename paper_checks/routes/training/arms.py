@@ -145,17 +145,17 @@ class LargerRate(Answered):
         else:
             of_names, grid = edges(self.names, book)[0], GRID
         return {
-            f"{one} over {other}": outcomes.compare_edges(a, b, grid)
-            for (one, a), (other, b) in pairwise(zip(self.names, of_names, strict=True))
+            f"{name} over {other}": outcomes.compare_edges(a, b, grid)
+            for (name, a), (other, b) in pairwise(zip(self.names, of_names, strict=True))
         }
 
     def answers(self, book: Book) -> Answers:
-        found = self.comparisons(book)
+        comparisons = self.comparisons(book)
         return Answers(
-            holds=[is_first_larger(comparison.octaves) for comparison in found.values()],
+            holds=[is_first_larger(comparison.octaves) for comparison in comparisons.values()],
             detail="searches of the learning rate, paired by seed: octaves between the largest rates, with the "
             "interval for the true difference",
-            numbers={name: in_octaves(comparison) for name, comparison in found.items()},
+            numbers={name: in_octaves(comparison) for name, comparison in comparisons.items()},
         )
 
 
@@ -180,13 +180,13 @@ class MoreTrain(Answered):
     def answers(self, book: Book) -> Answers:
         arms = {name: arm(self.of, name) for name in (*self.more, *self.fewer)}
         seeds = seeds_of(list(arms.values()), book)
-        trained = {name: sum(book[one.at(seed)].has_trained for seed in seeds) for name, one in arms.items()}
+        trained = {name: sum(book[arm.at(seed)].has_trained for seed in seeds) for name, arm in arms.items()}
         shares = {name: outcomes.share(number, len(seeds)) for name, number in trained.items()}
-        pairs = [(shares[one], shares[other]) for one in self.more for other in self.fewer]
+        pairs = [(shares[name], shares[other]) for name in self.more for other in self.fewer]
         return Answers(
             holds=[is_first_larger(outcomes.differs(a.successes, a.num, b.successes, b.num)) for a, b in pairs],
             detail="trained alike: seeds that trained, with the exact interval of the share; pairs by Boschloo's test",
-            numbers={name: in_share(found) for name, found in shares.items()},
+            numbers={name: in_share(share) for name, share in shares.items()},
         )
 
 
@@ -224,11 +224,11 @@ class LowerLoss(_OfTwo):
 
     def answers(self, book: Book) -> Answers:
         first, second = self.by_seed(book, lambda result: result.held_out)
-        found = outcomes.compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
+        comparison = outcomes.compare_means(first, second, 1 - (1 - LEVEL) / self.family, is_paired=True)
         return Answers(
-            holds=[{SECOND: True, FIRST: False}.get(found.verdict)],
+            holds=[{SECOND: True, FIRST: False}.get(comparison.verdict)],
             detail="paired by seed: held-out loss of the first less that of the second",
-            numbers={"difference, nats": f"{found.low:.3g} to {found.high:.3g}"},
+            numbers={"difference, nats": f"{comparison.low:.3g} to {comparison.high:.3g}"},
         )
 
 
@@ -259,15 +259,15 @@ class LargerGradients(_OfTwo):
         return sum(map(math.log, tops)) / len(tops)
 
     def answers(self, book: Book) -> Answers:
-        found = self.ratio(book)
-        if found.low is None or found.high is None:
+        ratio = self.ratio(book)
+        if ratio.low is None or ratio.high is None:
             raise LookupError("the record has one seed, which has no scatter")
         return Answers(
-            holds=[True if found.low > 0 else False if found.high < 0 else None],
-            num_effective=found.num,
+            holds=[True if ratio.low > 0 else False if ratio.high < 0 else None],
+            num_effective=ratio.num,
             detail="paired by seed: gradient norm of the loss by the matrices of the decoder's top layer, the mean of "
             "its logarithm over the looks",
-            numbers={"ratio, first over second": f"{math.exp(found.low):.3g} to {math.exp(found.high):.3g}"},
+            numbers={"ratio, first over second": f"{math.exp(ratio.low):.3g} to {math.exp(ratio.high):.3g}"},
         )
 
 
@@ -286,12 +286,12 @@ def at_this_scale(*statements: Answered) -> Check:
     """
 
     def decide(_: Any) -> Answers:
-        said = []
+        answers = []
         for statement in statements:
             evidence = statement.evidence(recorded(statement.of))
             numbers = "; ".join(f"{name}: {number}" for name, number in evidence.numbers.items())
-            said.append(f"{statement.text}: {ANSWERS[evidence.verdict]} ({numbers})")
-        return Answers(holds=[None], detail=f"small networks do not decide it; what they say. {' | '.join(said)}")
+            answers.append(f"{statement.text}: {ANSWERS[evidence.verdict]} ({numbers})")
+        return Answers(holds=[None], detail=f"small networks do not decide it; what they say. {' | '.join(answers)}")
 
     return check(Route.MEASURED, "", decide, is_open=True)
 

@@ -156,10 +156,10 @@ class BestRates:
     def seeds_to_decide(self) -> int | None:
         """How many seeds would decide what is open, were the slope and its scatter what they were here. None where it
         is decided, or not known, or that takes more than 1,000."""
-        if (found := self.measured) is None or judged(self.scheme, found) is not None:
+        if (slope := self.measured) is None or judged(self.scheme, slope) is not None:
             return None
         wanted = predicted(self.scheme)
-        away = abs(MARGIN - abs(found.mean)) if is_flat(self.scheme) else max(abs(found.mean - wanted), abs(found.mean))
+        away = abs(MARGIN - abs(slope.mean)) if is_flat(self.scheme) else max(abs(slope.mean - wanted), abs(slope.mean))
         with suppress(ValueError):
             return seeds_for_difference(stdev(value for value in self.slopes if value is not None), away)
         return None
@@ -189,20 +189,20 @@ class Transfer:
 
 def transfer(scheme: str, founds: Mapping[str, BestRates], num_layers: int, guess: float) -> Transfer:
     """founds: those that are compared, by scheme. guess: the loss that is had without the input."""
-    found, num = founds[scheme], min(len(one.seeds) for one in founds.values())
+    rates, num = founds[scheme], min(len(other.seeds) for other in founds.values())
     as_is, scaled, num_diverged = [], list[float | None](), 0
-    for index in range(len(found.seeds)):
+    for index in range(len(rates.seeds)):
         shallow, deep = (
-            {rate: guess if (loss := losses[index]) is None else loss for rate, losses in found.curves[n].items()}
+            {rate: guess if (loss := losses[index]) is None else loss for rate, losses in rates.curves[n].items()}
             for n in (LAYERS[0], num_layers)
         )
         rate, least = min(shallow, key=shallow.__getitem__), min(deep.values())
         as_is.append(deep[rate] - least)
-        num_diverged += found.curves[num_layers][rate][index] is None
+        num_diverged += rates.curves[num_layers][rate][index] is None
         there = loss_at(deep, rate * (num_layers / LAYERS[0]) ** predicted(scheme))
         scaled.append(None if there is None else there - least)
-    of_best = [min(one.losses[num_layers][index] for one in founds.values()) for index in range(num)]
-    behind = [own - best for own, best in zip(found.losses[num_layers], of_best, strict=False)]
+    of_best = [min(other.losses[num_layers][index] for other in founds.values()) for index in range(num)]
+    behind = [loss - best for loss, best in zip(rates.losses[num_layers], of_best, strict=False)]
     known = [value for value in scaled if value is not None]
     is_known = len(known) == len(scaled)
     return Transfer(estimate(as_is), estimate(known) if is_known else None, estimate(behind), num_diverged)
@@ -218,7 +218,7 @@ def loss_at(curve: Mapping[float, float], rate: float) -> float | None:
     rates = sorted(curve)
     if not rates[0] <= rate <= rates[-1]:
         return None
-    return float(np.interp(math.log2(rate), np.log2(rates), [curve[one] for one in rates]))
+    return float(np.interp(math.log2(rate), np.log2(rates), [curve[known] for known in rates]))
 
 
 def _update(runs: dict[float, TrainResult]) -> float:
@@ -232,9 +232,9 @@ def predicted(scheme: str) -> float:
     """Minus the slope of log2 U on log2 N by the kernel rung. LookupError where it is not kept."""
     from depthlaw.paper_checks.experiments.kernel_laws import training_update
 
-    found = slope({layers: -math.log2(training_update(scheme, layers, OPTIMIZER)) for layers in LAYERS})
-    assert found is not None
-    return found
+    exponent = slope({layers: -math.log2(training_update(scheme, layers, OPTIMIZER)) for layers in LAYERS})
+    assert exponent is not None
+    return exponent
 
 
 def is_flat(scheme: str) -> bool:
@@ -246,28 +246,28 @@ def growing() -> tuple[str, ...]:
     return tuple(scheme for scheme in SCHEMES if not is_flat(scheme))
 
 
-def judged(scheme: str, found: Estimate | None) -> bool | None:
+def judged(scheme: str, slope: Estimate | None) -> bool | None:
     """Whether an interval of slopes says that the best rate does as the update does; None where it leaves it open."""
-    if found is None or found.low is None or found.high is None:
+    if slope is None or slope.low is None or slope.high is None:
         return None
     wanted = predicted(scheme)
     if abs(wanted) < MARGIN:
-        if found.low > -MARGIN and found.high < MARGIN:
+        if slope.low > -MARGIN and slope.high < MARGIN:
             return True
-        return False if found.low > MARGIN or found.high < -MARGIN else None
-    if not found.low <= wanted <= found.high:
+        return False if slope.low > MARGIN or slope.high < -MARGIN else None
+    if not slope.low <= wanted <= slope.high:
         return False
-    return None if found.low <= 0 <= found.high else True
+    return None if slope.low <= 0 <= slope.high else True
 
 
 def factors(book: Book, scale: str = SMALL.name) -> list[float | None]:
     """b of each seed that every scheme with a growing update has; None where a best rate is beyond the grid."""
     founds = [BestRates.of(scheme, book, scale) for scheme in growing()]
-    common = sorted(set.intersection(*(set(found.seeds) for found in founds)))
+    common = sorted(set.intersection(*(set(rates.seeds) for rates in founds)))
     values: list[float | None] = []
     for seed in common:
-        slopes = [found.slopes[found.seeds.index(seed)] for found in founds]
-        wanted = [predicted(found.scheme) for found in founds]
+        slopes = [rates.slopes[rates.seeds.index(seed)] for rates in founds]
+        wanted = [predicted(rates.scheme) for rates in founds]
         products = [s * q for s, q in zip(slopes, wanted, strict=True) if s is not None]
         values.append(sum(products) / sum(q * q for q in wanted) if len(products) == len(slopes) else None)
     return values
@@ -279,10 +279,10 @@ def factor(book: Book, scale: str = SMALL.name) -> Estimate | None:
     return estimate(known) if len(known) == len(values) >= LEAST_SLOPES else None
 
 
-def in_words(found: Estimate | None) -> str:
-    if found is None:
+def in_words(values: Estimate | None) -> str:
+    if values is None:
         return "not known"
-    return f"{found.mean:.2f}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.low is not None else "")
+    return f"{values.mean:.2f}" + (f" ({values.low:.2f} to {values.high:.2f})" if values.low is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,18 +301,18 @@ class FollowsUpdate(Answered):
         return f"the update of {self.scheme} grows, and its best rate falls by as much (slope {wanted})"
 
     def answers(self, book: Book) -> Answers:
-        found = BestRates.of(self.scheme, book, self.scale)
-        if not found.seeds:
+        rates = BestRates.of(self.scheme, book, self.scale)
+        if not rates.seeds:
             raise LookupError(f"the record has no seed of {self.scheme}")
         return Answers(
-            holds=[judged(self.scheme, found.measured)],
-            num_effective=len(found.seeds),
+            holds=[judged(self.scheme, rates.measured)],
+            num_effective=len(rates.seeds),
             detail="of each seed the slope of log2(best rate) on log2(layers), Student's interval over the seeds",
             numbers={
-                "slope": in_words(found.measured),
-                "of the mean curves": in_words(found.of_mean),
+                "slope": in_words(rates.measured),
+                "of the mean curves": in_words(rates.of_mean),
                 "predicted": f"{predicted(self.scheme):.2f}",
-                "seeds with a best rate beyond the grid": str(found.slopes.count(None)),
+                "seeds with a best rate beyond the grid": str(rates.slopes.count(None)),
             },
         )
 
@@ -329,13 +329,13 @@ class NearerThanNoMove(Answered):
         return "where the update grows, it predicts the move of the best rate better than no move at all does"
 
     def answers(self, book: Book) -> Answers:
-        found, values = factor(book, self.scale), factors(book, self.scale)
+        part, values = factor(book, self.scale), factors(book, self.scale)
         if not values:
             raise LookupError("the record has no seed of every scheme whose update grows")
-        low, high = (None, None) if found is None else (found.low, found.high)
+        low, high = (None, None) if part is None else (part.low, part.high)
         return Answers(
             holds=[True if low is not None and low > 0.5 else False if high is not None and high < 0.5 else None],
             num_effective=len(values),
             detail="the factor of the measured slopes over the predicted ones, Student's interval over the seeds",
-            numbers={"of the predicted move the best rate made": in_words(found), "level": f"{LEVEL:g}"},
+            numbers={"of the predicted move the best rate made": in_words(part), "level": f"{LEVEL:g}"},
         )

@@ -106,4 +106,4 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
 def questions(name: str, scale: str) -> tuple[Answered, ...]:
     """What an experiment is asked. At another scale only those of best-rates have an answer."""
     of_scale = (FollowsUpdate, NearerThanNoMove)
-    return tuple(replace(one, scale=scale) if isinstance(one, of_scale) else one for one in QUESTIONS[name])
+    return tuple(replace(asked, scale=scale) if isinstance(asked, of_scale) else asked for asked in QUESTIONS[name])

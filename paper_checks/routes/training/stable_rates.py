@@ -114,12 +114,12 @@ class SmallerIsStabler(Answered):
         return {(look, n): pairs(several, look, level) for (look, n), several in every.items()}
 
     def answers(self, book: Book) -> Answers:
-        found = self.found(book)
-        every = [pair for several in found.values() for pair in several]
+        by_look = self.found(book)
+        every = [pair for several in by_look.values() for pair in several]
         holds = [_or_not(pair.agrees, self.is_smaller) for pair in every]
         counted = {
             f"{layers} layers, by the rate at which it {_WORDS[look]}": self._counted(several)
-            for (look, layers), several in found.items()
+            for (look, layers), several in by_look.items()
         }
         # Whether a verdict hangs on the half.
         for part in (0.4, 0.6) if "half" in self.looks else ():
@@ -174,11 +174,11 @@ class RanksFall(Answered):
 
     def _intervals(self, book: Book) -> Mapping[str, tuple[float | None, float | None, float]]:
         """(low, high, value): whether other seeds would show it at these schemes, and whether other schemes would."""
-        found = cases(self.num_layers, self.look, book)
-        if (num := len(found[0].edges)) < MIN_EDGES:
+        several = cases(self.num_layers, self.look, book)
+        if (num := len(several[0].edges)) < MIN_EDGES:
             raise LookupError(f"edges lie on a grid, so that {num} seeds may agree by chance: {MIN_EDGES} are needed")
-        x = [fmean(case.updates) for case in found]
-        y = [[-math.inf if one.rate is None else math.log2(one.rate) for one in case.edges] for case in found]
+        x = [fmean(case.updates) for case in several]
+        y = [[-math.inf if edge.rate is None else math.log2(edge.rate) for edge in case.edges] for case in several]
         over_seeds = outcomes.rank_correlation_over_seeds(x, y)
         over_schemes = outcomes.rank_correlation(x, list(map(fmean, y)))
         return {

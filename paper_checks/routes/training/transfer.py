@@ -95,8 +95,8 @@ class Transfer:
         """The loss of each seed with the best remedy at its best rate."""
         of_depth_ = self.losses[num_layers]
         every = {(remedy, rate): values for remedy, by_rate in of_depth_.items() for rate, values in by_rate.items()}
-        best = [min(every, key=lambda one: _mean_without(every[one], seed)) for seed in range(len(self.seeds))]
-        return [every[one][seed] for seed, one in enumerate(best)]
+        best = [min(every, key=lambda rate: _mean_without(every[rate], seed)) for seed in range(len(self.seeds))]
+        return [every[rate][seed] for seed, rate in enumerate(best)]
 
     def gain(self, remedy: str, num_layers: int) -> Estimate:
         """What a remedy takes off the loss at the tuned rate."""
@@ -113,8 +113,8 @@ class Transfer:
         pairs together (Bonferroni). Not a question of the plan: ``advise`` orders by it."""
         others = [other for other in self.losses[num_layers] if other not in (remedy, NOTHING)]
         level = 1 - (1 - LEVEL) / math.comb(len(others) + 1, 2)
-        own = self.at_tuned(remedy, num_layers)
-        leads = {other: _difference(own, self.at_tuned(other, num_layers), level) for other in others}
+        losses = self.at_tuned(remedy, num_layers)
+        leads = {other: _difference(losses, self.at_tuned(other, num_layers), level) for other in others}
         return [other for other, lead in leads.items() if lead.mean >= NONE and lead.low is not None and lead.low > 0]
 
     def transfer_cost(self, remedy: str, num_layers: int) -> Estimate:
@@ -156,20 +156,20 @@ class Transfer:
 def transfers(book: Book, scale: str = SMALL.name) -> list[Transfer]:
     """Those of enough seeds."""
     several = (Transfer.of(model, book, scale, optimizer) for optimizer, model in CASES)
-    return [one for one in several if len(one.seeds) >= LEAST_SEEDS]
+    return [case for case in several if len(case.seeds) >= LEAST_SEEDS]
 
 
 def distances(several: Sequence[Transfer]) -> dict[str, list[float]]:
     """By law, of each seed that all of these models have and that has a slope in one of them, the root mean square
     distance of its slopes from the law's, over the models in which it has one. The models are of one optimizer."""
-    seeds = sorted(set.intersection(*(set(one.seeds) for one in several))) if several else []
+    seeds = sorted(set.intersection(*(set(case.seeds) for case in several))) if several else []
     laws = laws_of(several[0].optimizer) if several else ()
     by_law: dict[str, list[float]] = {law: [] for law in laws}
     for seed in seeds:
-        both = [(one, one.seeds.index(seed)) for one in several]
-        known = [(one, place, found) for one, place in both if (found := one.slopes[place]) is not None]
+        both = [(case, case.seeds.index(seed)) for case in several]
+        known = [(case, place, slope) for case, place in both if (slope := case.slopes[place]) is not None]
         for law in laws if known else ():
-            away = [found - one.predicted(law)[place] for one, place, found in known]
+            away = [slope - case.predicted(law)[place] for case, place, slope in known]
             by_law[law].append(math.sqrt(fmean(x * x for x in away)))
     return by_law
 
@@ -198,4 +198,4 @@ def _mean_without(values: Sequence[float], left_out: int) -> float:
 
 
 def _difference(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> Estimate:
-    return estimate([one - other for one, other in zip(first, second, strict=True)], level)
+    return estimate([loss - other for loss, other in zip(first, second, strict=True)], level)
