@@ -225,7 +225,7 @@ def code(
         of_tuned = ["it changes the tuned model, too: that one has this code, with RATES and EPS empty, and"]
         of_tuned += [line for text in changed for line in text.splitlines()]
     moved = moved_eps(eps, optimizer)
-    roles = {role for one in sublayers for role in config.roles(one.kind)}
+    roles = {role for sublayer in sublayers for role in config.roles(sublayer.kind)}
     lines = []
     for role, parts in NAMES.items():
         first = role.replace("qkv", "q")
@@ -248,9 +248,9 @@ def code(
         names="\n".join(lines),
         weights="\n".join(weights_text),
         embedding="" if config.embedding_multiplier == 1 else f"{config.embedding_multiplier:.6g}",
-        has_scale=any(one.has_layer_scale for one in sublayers),
+        has_scale=any(sublayer.has_layer_scale for sublayer in sublayers),
         indexed=indexed,
-        is_post=any("post" in config.places(one) for one in sublayers),
+        is_post=any("post" in config.places(sublayer) for sublayer in sublayers),
         read=read,
         decays=decays,
         is_mixed=is_mixed,
@@ -292,7 +292,7 @@ def _assigned(config: ModelConfig) -> list[str]:
     stds = {side: _stds(config, of_side) for side, of_side in config.sides}
     weights = {
         name.upper(): {
-            side: _listed([f"{getattr(one, name):.6g}" for one in of_side]) for side, of_side in config.sides
+            side: _listed([f"{getattr(sublayer, name):.6g}" for sublayer in of_side]) for side, of_side in config.sides
         }
         for name in ("residual_weight", "branch_weight")
     }
@@ -308,7 +308,11 @@ def _stds(config: ModelConfig, sublayers: tuple[SublayerConfig, ...]) -> dict[st
     return {
         role: _listed(of_role)
         for role in BRANCH_ROLES
-        if (of_role := [f"{config.std(one, role):.4g}" for one in sublayers if role in config.roles(one.kind)])
+        if (
+            of_role := [
+                f"{config.std(sublayer, role):.4g}" for sublayer in sublayers if role in config.roles(sublayer.kind)
+            ]
+        )
     }
 
 

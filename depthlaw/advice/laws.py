@@ -102,8 +102,8 @@ def scheme_with(laws: tuple[Law, ...], norm: str, optimizer: str, first: Depth, 
     wanted = [law.key for law in laws]
     for name in (*PEOPLE_USE[norm], *_ALSO_NAMED.get(norm, ())):
         if len(laws) == 1 or name in COUPLED:
-            found = laws_of_scheme(name, optimizer, len(laws), first, last)
-            if [law.key for law in found] == wanted:
+            laws_there = laws_of_scheme(name, optimizer, len(laws), first, last)
+            if [law.key for law in laws_there] == wanted:
                 return name
     return None
 

@@ -65,7 +65,7 @@ def kind_of(few: ModelConfig, many: ModelConfig) -> dict[str, Any]:
         for name in ("gains", "lr_multipliers"):
             before, after = getattr(first, name), getattr(last, name)
             pairs += [(name, before.get(role, 1.0), after.get(role, 1.0)) for role in {*before, *after}]
-    changed = {name for name, one, other in pairs if not math.isclose(one, other, rel_tol=_ONE)}
+    changed = {name for name, value, other in pairs if not math.isclose(value, other, rel_tol=_ONE)}
     return {
         "is_post_norm": any("post" in many.places(sublayer) for sublayer in sublayers),
         "is_gated": many.activation in GATED,
@@ -84,14 +84,14 @@ def gain_of(remedy: str, model: str, few: ModelConfig, many: ModelConfig, optimi
     """
     if len(many.sides) > 1 or not _has_trained_form(many):
         return None
-    own = kind_of(few, many)
+    shape = kind_of(few, many)
     same = ("is_post_norm", "changes_with_depth")
     names = _FAMILIES if optimizer in _FAMILIES else (optimizer,)
     tried = [row for row in _gains() if row["optimizer"] in names and row["remedy"] == remedy]
-    rows = [row for row in tried if all(row[name] == own[name] for name in same)]
+    rows = [row for row in tried if all(row[name] == shape[name] for name in same)]
     if not rows:
         return None
-    nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != own["is_gated"]))
+    nearest = min(rows, key=lambda row: (row["model"] != model, row["is_gated"] != shape["is_gated"]))
     return nearest | {"is_same_model": nearest["model"] == model}
 
 

@@ -118,7 +118,7 @@ def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
     left, by_training = [remedy for remedy in order if remedy.gain is not None], []
     while left:  # the one of the least mean loss is beaten by none
         names = {remedy.name for remedy in left}
-        by_training.append(left.pop(next(at for at, one in enumerate(left) if names.isdisjoint(one.beaten_by))))
+        by_training.append(left.pop(next(at for at, remedy in enumerate(left) if names.isdisjoint(remedy.beaten_by))))
     trained = iter(by_training)
     return [remedy if remedy.gain is None else next(trained) for remedy in order]
 
@@ -136,9 +136,9 @@ def after_start(remedy: Remedy, network: Network, optimizer: str) -> float | Non
         return network.after_start(optimizer, rate, 1, **asked)[LATER[optimizer]]
 
     def at_rates(sublayer: SublayerConfig) -> SublayerConfig:
-        own, roles = sublayer.lr_multipliers, remedy.config.roles(sublayer.kind)
-        rates = {role: own.get(role, 1.0) * remedy.own_rates.get(role, 1.0) for role in roles}
-        return replace(sublayer, lr_multipliers={**own, **rates})
+        multipliers, roles = sublayer.lr_multipliers, remedy.config.roles(sublayer.kind)
+        rates = {role: multipliers.get(role, 1.0) * remedy.own_rates.get(role, 1.0) for role in roles}
+        return replace(sublayer, lr_multipliers={**multipliers, **rates})
 
     encoder, decoder = (tuple(map(at_rates, side)) for side in (remedy.config.encoder, remedy.config.decoder))
     try:

@@ -150,8 +150,8 @@ def not_deepnet_s(rule: Rule, counts: Mapping[str, int]) -> str:
     where the rule is DeepNet's own."""
     if rule.select != "deepnet":
         return ""
-    own = solve_rule(rule.norm, "sgd", rule.architecture, "deepnet", with_alternatives=False)
-    mine, theirs = ([side.residual_weight for side in of.sides] for of in (rule, own))
+    printed = solve_rule(rule.norm, "sgd", rule.architecture, "deepnet", with_alternatives=False)
+    mine, theirs = ([side.residual_weight for side in of.sides] for of in (rule, printed))
     if mine == theirs:
         return ""
     (first, *_), (*_, last) = counts.values(), counts.values()
@@ -247,15 +247,15 @@ def beside_deepnet(rule: Rule, sides: Mapping[str, Entry]) -> str | None:
     )
     orders = [compact(order) for order in update_under(printed, optimizer).values()]
     laws = [f"alpha {side.formula['residual_weight']}, lambda {side.formula['init_gain']}" for side in printed.sides]
-    own = next((f" ({side['known_as']})" for side in sides.values() if side["known_as"]), "")
+    named = next((f" ({side['known_as']})" for side in sides.values() if side["known_as"]), "")
     what = (
         f"DeepNet's member as published ({' in the encoder; '.join(laws)}{' in the decoder' if len(laws) > 1 else ''})"
     )
     if set(orders) == {"1"}:
-        return f"{what} holds the update under {optimizer}, too: it and the rule above{own} are alike"
+        return f"{what} holds the update under {optimizer}, too: it and the rule above{named} are alike"
     return (
         f"{what} is derived for SGD: under {optimizer} its update grows as {' and '.join(orders)}. Of the two take the "
-        f"rule above{own}, which is derived for {optimizer}; deepnet in the table is DeepNet's condition, solved for "
+        f"rule above{named}, which is derived for {optimizer}; deepnet in the table is DeepNet's condition, solved for "
         f"{optimizer}"
     )
 

@@ -107,8 +107,8 @@ def _forward(
                 yield f"h = {given}"
             read = "h" if norm != "post" else "x"
             masked = ", attn_mask=mask, is_causal=True" if is_causal else ""
-            own = f"attn({read}, {read}, {read}{masked})[0]"
-            value = own if block == "attn" else f"cross({read}, memory, memory)[0]"
+            attention = f"attn({read}, {read}, {read}{masked})[0]"
+            value = attention if block == "attn" else f"cross({read}, memory, memory)[0]"
         total = f"{stream}x + {branch}{value}"
         yield f"x = norm{place}({total})" if norm == "post" else f"x = {total}"
 

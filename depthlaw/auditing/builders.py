@@ -65,8 +65,8 @@ def named(text: str, option: str, folder: str | None = None) -> Callable[..., An
         try:
             target = getattr(target, part)
         except AttributeError:
-            own = getattr(target, "__dict__", {})
-            there = [key for key, value in own.items() if not key.startswith("_") and callable(value)]
+            members = getattr(target, "__dict__", {})
+            there = [key for key, value in members.items() if not key.startswith("_") and callable(value)]
             near = ", ".join((get_close_matches(part, there) or sorted(there))[:8])
             raise ValueError(f"{option}: {module_name} has no {part} (it has {near or 'no function'})") from None
         except Exception as error:  # a module may have a __getattr__ of its own
@@ -181,7 +181,7 @@ def _without_code(value: Any) -> Any:
     return [_without_code(part) for part in value] if isinstance(value, list) else value
 
 
-def _narrow(config: Any, own: int, width: int) -> None:
+def _narrow(config: Any, built_width: int, width: int) -> None:
     """Give a configuration another width than its own, with FFN and heads in proportion, and a small vocabulary."""
     others = set(config.attribute_map)  # second names of what stands under another one
     heads = [key for key in _HEADS if key not in others and isinstance(getattr(config, key, None), int)]
@@ -189,7 +189,7 @@ def _narrow(config: Any, own: int, width: int) -> None:
     shares = {key: max(1, getattr(config, key) // fewest) for key in heads}  # as many queries to a key as before
     unit = _UNIT * math.lcm(*shares.values())
     wanted = max(1, round(width / unit)) * unit
-    factor = wanted / own
+    factor = wanted / built_width
     for key in (key for key in _WIDTHS if key not in others):
         if isinstance(size := getattr(config, key, None), int):
             setattr(config, key, _UNIT * max(1, round(size * factor / _UNIT)))
@@ -237,13 +237,15 @@ def hugging_face(name: str, width: int | None = None) -> tuple[Callable[[int], n
         near = get_close_matches(name, known.replace("\n", " ").split(", "))
         text = " ".join(text.split())[:160] + (f" Did you mean {' or '.join(near)}?" if near else "")
         raise ValueError(f"--hf: {name} is no model type or configuration of transformers: {text}") from None
-    own = next((size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None)
-    if own is None:
+    size_there = next(
+        (size for key in ("hidden_size", "d_model", "n_embd") if (size := getattr(config, key, None))), None
+    )
+    if size_there is None:
         raise ValueError(f"--hf: the configuration of {name} has no width")
     if isinstance(getattr(config, "depths", None), (list, tuple)):
         raise ValueError(f"--hf: {name} has its layers in stages (depths): write a factory that says how many each has")
     try:
-        _narrow(config, own, width or min(own, HF_WIDTH))
+        _narrow(config, size_there, width or min(size_there, HF_WIDTH))
     except Exception as error:  # of many kinds, by what a configuration refuses to say or to take
         raise ValueError(f"--hf: {name} cannot be made narrower: {line_of(error)}") from None
 

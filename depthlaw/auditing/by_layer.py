@@ -58,8 +58,8 @@ class AtSublayer:
         for quantity in QUANTITIES:
             values = self.measured[quantity]
             is_known = bool(values) and not num_diverged(values)
-            found = estimate(values) if is_known else None
-            row[quantity] = {key: found and getattr(found, key) for key in ("mean", "low", "high")}
+            mean = estimate(values) if is_known else None
+            row[quantity] = {key: mean and getattr(mean, key) for key in ("mean", "low", "high")}
             row[quantity] = {"measured": row[quantity].pop("mean"), **row[quantity]}
             row[quantity]["predicted"] = self.predicted.get(quantity)
         return row
@@ -112,15 +112,15 @@ def rows_of(
     """A row for each sublayer. answer: what the kernel rung says of the module; None where it says nothing."""
     streams = {} if answer is None else dict(zip(built.sides, answer.streams.values(), strict=False))
     names = labels(built.sublayers)
-    reaches = any(row["gradient_square"] for own in seeds for row in own)
+    reaches = any(row["gradient_square"] for of_seed in seeds for row in of_seed)
     rows = []
     for place, sub in enumerate(built.sublayers):
         of_side = [of_stream(stream) for stream in streams.get(sub.side, ())]
-        told = {}
+        predicted = {}
         for quantity in QUANTITIES if sub.index < len(of_side) else ():
-            told[quantity] = of_side[sub.index if quantity in _BEHIND else sub.index - 1][quantity]
+            predicted[quantity] = of_side[sub.index if quantity in _BEHIND else sub.index - 1][quantity]
         if not reaches:  # a head that starts at 0, of which the prediction is as if it did not
-            told.pop("gradient_square", None)
+            predicted.pop("gradient_square", None)
         rows.append(
             AtSublayer(
                 side=sub.side,
@@ -128,8 +128,8 @@ def rows_of(
                 layer=sub.layer,
                 kind=sub.kind,
                 name=names[place],
-                measured={quantity: [own[place][quantity] for own in seeds] for quantity in QUANTITIES},
-                predicted=told,
+                measured={quantity: [of_seed[place][quantity] for of_seed in seeds] for quantity in QUANTITIES},
+                predicted=predicted,
             )
         )
     return rows
@@ -139,7 +139,7 @@ def labels(subs: Sequence[Sublayer]) -> list[str]:
     """Each by its part of the module. With its kind, where a part has others in it that are sublayers, too; with its
     number, where one part is several."""
     called = [sub.called for sub in subs]
-    many = {name for name in called if called.count(name) > 1 or any(own.startswith(f"{name}.") for own in called)}
+    many = {name for name in called if called.count(name) > 1 or any(other.startswith(f"{name}.") for other in called)}
     names = [f"{name} ({sub.kind})" if name in many else name for name, sub in zip(called, subs, strict=True)]
     again = {name for name in names if names.count(name) > 1}
     return [f"{name}, sublayer {sub.index}" if name in again else name for name, sub in zip(names, subs, strict=True)]
@@ -151,11 +151,11 @@ def labels(subs: Sequence[Sublayer]) -> list[str]:
 def says(rows: Sequence[AtSublayer]) -> list[str]:
     """Where the stream or the gradient explodes or vanishes over depth, and which sublayers do nothing; nothing where
     that is not so."""
-    sides = {row.side: [own for own in rows if own.side == row.side] for row in rows}
+    sides = {row.side: [each for each in rows if each.side == row.side] for row in rows}
     lines: list[str] = []
-    for side, own in sides.items():
+    for side, of_side in sides.items():
         of = f" of the {side}" if len(sides) > 1 else ""
-        lines += [*_of_stream(own, of), *_of_gradient(own, of), *_of_nothing(own, of)]
+        lines += [*_of_stream(of_side, of), *_of_gradient(of_side, of), *_of_nothing(of_side, of)]
     return lines
 
 
@@ -164,8 +164,8 @@ def _of_stream(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
     beyond = next((place for place, value in enumerate(values) if not math.isfinite(value)), None)
     if beyond:
         yield f"The stream{of} explodes: behind {rows[beyond - 1].name} its numbers are beyond the floats."
-    elif (found := _runs_away(rows, values)) is not None:
-        first, last = found
+    elif (ends := _runs_away(rows, values)) is not None:
+        first, last = ends
         verb = "explodes" if values[last] > values[first] else "vanishes"
         yield (
             f"The stream{of} {verb} over depth: its second moment goes from {values[first]:.3g} before "
@@ -178,9 +178,9 @@ def _of_gradient(rows: Sequence[AtSublayer], of: str) -> Iterator[str]:
         yield f"The gradient{of} is lost on its way back: before {lost[-1]} it is no finite number."
         return
     values = [row.mean("gradient_square") for row in rows]
-    if not all(map(math.isfinite, values)) or (found := _runs_away(rows, values)) is None:
+    if not all(map(math.isfinite, values)) or (ends := _runs_away(rows, values)) is None:
         return
-    first, last = found
+    first, last = ends
     verb = "explodes" if values[first] > values[last] else "vanishes"
     yield (
         f"The gradient{of} {verb} on its way back: its square goes from {values[last]:.3g} before {rows[last].name} to "
@@ -194,13 +194,13 @@ def _runs_away(rows: Sequence[AtSublayer], values: Sequence[float]) -> tuple[int
     size = sum(row.layer == rows[0].layer for row in rows)
     pairs = [(place, 2 * place) for place in range(size, (len(rows) + 1) // 2)]
     for rises in (True, False):
-        found = [
+        stretches = [
             (low, high)
             for low, high in pairs
             if (values[high] > _RUNS_AWAY * values[low] if rises else values[low] > _RUNS_AWAY * values[high])
         ]
-        if found:
-            return found[0][0], found[-1][1]
+        if stretches:
+            return stretches[0][0], stretches[-1][1]
     return None
 
 

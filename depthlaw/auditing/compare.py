@@ -48,8 +48,8 @@ def compare(
     faults, remarks = collect(NUMBERS, models)
     if faults:
         return Findings(tuple(faults), ())
-    own = (*ALWAYS, *(WITHOUT_CLAIM if claimed is None else ()), *OF_EPSILONS)
-    faults, remarks = collect(own, models)
+    checks = (*ALWAYS, *(WITHOUT_CLAIM if claimed is None else ()), *OF_EPSILONS)
+    faults, remarks = collect(checks, models)
     if not isinstance(models, Beside):
         return Findings(tuple(faults), tuple(remarks), models.laws)
     beside = models

@@ -93,7 +93,7 @@ class Claimed:
         layers: int | tuple[int, int] = (first, others[0]) if others else first
         if isinstance(self.of, Recipe):
             sums = _sums_of_layer(built, next(iter(counts)))
-            own = replace(
+            recipe = replace(
                 self.of if sums == 2 else self.of.with_layers(sums * first / 2),
                 hidden=shape.hidden,
                 head_size=shape.size_of_head,
@@ -104,7 +104,7 @@ class Claimed:
             there, wanted = len(built.sides) if built.is_side_by_side else 1, self.of.num_streams
             if there != wanted:
                 raise ValueError(f"{self.name} has {_streams(wanted)}, and the module has {_streams(there)}")
-            asked = own.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
+            asked = recipe.config(first, shape.d_model, shape.num_heads, optimizer=self.optimizer)
             asked = replace(asked, encoder=_as_built(asked.encoder, built, first)) if sums != 2 else asked
         else:
             arch = "encoder-decoder" if others else "decoder" if shape.is_causal else "encoder"
@@ -223,7 +223,7 @@ def _with_mixers(built: Built) -> Built:
         return built
     known = {"cross"} if built.has_decoder else set[str]()
     sides = {
-        side: [replace(s, kind=own, weights=()) if (own := _kind_asked(s, known)) != s.kind else s for s in sublayers]
+        side: [replace(s, kind=kind, weights=()) if (kind := _kind_asked(s, known)) != s.kind else s for s in sublayers]
         for side, sublayers in built.sides.items()
     }
     return replace(built, sides=sides)
@@ -251,13 +251,13 @@ def _as_built(wanted: tuple[SublayerConfig, ...], built: Built, num_layers: int)
     that is nearest to as large a share of the depth."""
     sublayers = max(built.sides.values(), key=len)
     each = len(sublayers) // built.num_layers(sublayers[0].side)
-    kinds = [_kind_asked(sub, {own.kind for own in wanted}) for sub in sublayers[:each]] * num_layers
-    places = {kind: [at for at, own in enumerate(wanted) if own.kind == kind] for kind in set(kinds)}
+    kinds = [_kind_asked(sub, {config.kind for config in wanted}) for sub in sublayers[:each]] * num_layers
+    places = {kind: [at for at, config in enumerate(wanted) if config.kind == kind] for kind in set(kinds)}
     asked = []
     for at, kind in enumerate(kinds):
         share = at * len(wanted) / len(kinds)
-        own = places[kind] or range(len(wanted))
-        asked.append(wanted[min(own, key=lambda place: abs(place - share))])
+        places_of_kind = places[kind] or range(len(wanted))
+        asked.append(wanted[min(places_of_kind, key=lambda place: abs(place - share))])
     return tuple(asked)
 
 
@@ -322,13 +322,15 @@ def pairs(built: Built, asked: ModelConfig) -> Iterator[Pair]:
             seen[kind] = number = seen.get(kind, 0) + 1
             wanted = by_kind.get(kind) or _of_other_kinds(kind, by_kind)
             if wanted:
-                own = wanted[min(number, len(wanted)) - 1]
-                if sub.kind == "cross" and own.kind == "attention":
-                    own = replace(own, kind="cross", gains={f"cross_{role}": gain for role, gain in own.gains.items()})
-                places = asked.places(own)
+                config = wanted[min(number, len(wanted)) - 1]
+                if sub.kind == "cross" and config.kind == "attention":
+                    config = replace(
+                        config, kind="cross", gains={f"cross_{role}": gain for role, gain in config.gains.items()}
+                    )
+                places = asked.places(config)
                 if sub.is_unknown:
                     places = frozenset(places & _AROUND | sub.norms - _AROUND)
-                yield Pair(sub, own, places, sub.layer)
+                yield Pair(sub, config, places, sub.layer)
 
 
 _AROUND = {"pre", "branch", "post"}

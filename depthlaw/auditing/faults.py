@@ -191,7 +191,7 @@ class Fault:
         for part in self.parts or (self,):
             name = (part.side if has_sides else None, part.role if has_roles else None)
             names.setdefault(text(part), []).append(" ".join(filter(None, name)))
-        return next(iter(names)) if len(names) == 1 else "; ".join(f"{listed(of)} {own}" for own, of in names.items())
+        return next(iter(names)) if len(names) == 1 else "; ".join(f"{listed(of)} {text}" for text, of in names.items())
 
     def says_as(self, other: Fault) -> bool:
         """Whether another says the same of another role or side; numbers that are read alike are the same."""
@@ -204,7 +204,7 @@ class Fault:
 
     def document(self) -> dict[str, Any]:
         names = ("kind", "what", "where", "found", "expected", "fix", "roles", "side", "why", "role")
-        return {name: list(own) if isinstance(own := getattr(self, name), tuple) else own for name in names}
+        return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
 
 
 Faults = Iterator[Fault | Remark]
@@ -225,7 +225,7 @@ def together(faults: Iterable[Fault]) -> list[Fault]:
     """
     groups: list[list[Fault]] = []
     for fault in faults:
-        if (group := next((own for own in groups if own[0].says_as(fault)), None)) is not None:
+        if (group := next((each for each in groups if each[0].says_as(fault)), None)) is not None:
             group.append(fault)
         else:
             groups.append([fault])
@@ -261,7 +261,7 @@ def _values_text(values: Values) -> str:
         return few([f"{value:.3g} at layer {layer} of {num_layers}" for value, layer, num_layers in values])
     if not isinstance(values, Mapping):
         return f"{values:.4g}"
-    texts = [_numbers_text(own) for own in values.values()]
+    texts = [_numbers_text(several) for several in values.values()]
     if len(texts) > 1 and len(set(texts)) == 1:
         return f"{texts[0]} at every depth"
     return ", ".join(f"{text} at {num_layers} layers" for text, num_layers in zip(texts, values, strict=True))

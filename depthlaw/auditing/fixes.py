@@ -125,8 +125,8 @@ def python(fixes: Sequence[tuple[str | None, Fix]]) -> str:
     last: dict[str, None] = {}
     for side in sides:
         blocks: dict[str, dict[str, None]] = {}
-        for own in (fix for of, fix in fixes if of == side):
-            for statement in own:
+        for program in (fix for of, fix in fixes if of == side):
+            for statement in program:
                 for head, body in statement.blocks():
                     if isinstance(statement, Initialise):
                         last[head] = None
@@ -150,9 +150,9 @@ def _of_layer(name: str, layer: int) -> str:
     ('h.{layer - 1}.experts.0.up', 'embedding')
     """
     for index, text in ((layer - 1, "{layer - 1}"), (layer, "{layer}")):
-        found, number = re.subn(rf"(?<![^.]){index}(?![^.])", text, name, count=1)
+        pattern, number = re.subn(rf"(?<![^.]){index}(?![^.])", text, name, count=1)
         if number:
-            return found
+            return pattern
     return name
 
 

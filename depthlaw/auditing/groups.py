@@ -58,7 +58,7 @@ def read(function: Given, module: nn.Module) -> Groups:
     optimizers: dict[str, None] = {}
     num_found = 0
     for optimizer, group in _groups(answer, None):
-        own = Setting(
+        setting = Setting(
             optimizer,
             _number(group.get("initial_lr", group.get("lr"))),  # the one that a schedule begins with counts
             _number(group.get("eps")),
@@ -71,7 +71,7 @@ def read(function: Given, module: nn.Module) -> Groups:
             if name is None:
                 strangers.append(tuple(parameter.shape))
             elif name in trained:
-                settings[name].append(own)
+                settings[name].append(setting)
     if not num_found:
         has = "parameters of another model" if strangers else "no parameter at all"
         raise ValueError(f"--groups: what it answers has {has}: it must be made of the model that it is called with")
@@ -79,8 +79,8 @@ def read(function: Given, module: nn.Module) -> Groups:
 
 
 def _groups(answer: Any, optimizer: str | None) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
-    if isinstance(own := getattr(answer, "param_groups", None), list):
-        yield from _groups(own, type(answer).__name__)
+    if isinstance(groups := getattr(answer, "param_groups", None), list):
+        yield from _groups(groups, type(answer).__name__)
     elif isinstance(answer, Mapping) and "params" in answer:
         yield optimizer, answer
     elif isinstance(answer, (list, tuple)):
@@ -94,10 +94,14 @@ def _groups(answer: Any, optimizer: str | None) -> Iterator[tuple[str | None, Ma
 
 
 def _parameters(given: Any) -> Iterator[Tensor]:
-    for one in [given] if isinstance(given, Tensor) or not isinstance(given, Iterable) else given:
-        parameter = one[1] if isinstance(one, tuple) and len(one) == 2 else one  # with its name, as torch takes it
+    for entry in [given] if isinstance(given, Tensor) or not isinstance(given, Iterable) else given:
+        parameter = (
+            entry[1] if isinstance(entry, tuple) and len(entry) == 2 else entry
+        )  # with its name, as torch takes it
         if not isinstance(parameter, Tensor):
-            raise ValueError(f"--groups: the params of a group have something of type {type(one).__name__}, no tensor")
+            raise ValueError(
+                f"--groups: the params of a group have something of type {type(entry).__name__}, no tensor"
+            )
         yield parameter
 
 
@@ -114,10 +118,10 @@ def _number(value: Any) -> float | None:
 def roles_of(built: Built) -> dict[str, tuple[str, ...]]:
     """The roles of every trained parameter by name, several of a fused matrix; matrices of branches come first, by the
     order of the block."""
-    found: dict[str, dict[str, None]] = {}
+    by_name: dict[str, dict[str, None]] = {}
     for weight in built.weights:
-        found.setdefault(weight.name, {})[weight.role] = None
-    roles = {name: tuple(own) for name, own in found.items()}
+        by_name.setdefault(weight.name, {})[weight.role] = None
+    roles = {name: tuple(several) for name, several in by_name.items()}
     for name, parameter in built.module.named_parameters():
         if parameter.requires_grad and name not in roles:
             role = built.others.get(name, "other")
@@ -131,7 +135,7 @@ def roles_of(built: Built) -> dict[str, tuple[str, ...]]:
 def is_of_branch(built: Built, name: str, roles: Sequence[str]) -> bool | None:
     """Whether a parameter is trained in the branches, for which a scheme's law of depth is, or at an end of the stream,
     which it leaves alone; None of what it says nothing of."""
-    own = {*roles, *built.biases.get(name, ())}
-    if own & {*BRANCH_ROLES, *VECTORS}:
+    with_biases = {*roles, *built.biases.get(name, ())}
+    if with_biases & {*BRANCH_ROLES, *VECTORS}:
         return True
-    return False if own & {*ENDS} else None
+    return False if with_biases & {*ENDS} else None

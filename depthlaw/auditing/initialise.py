@@ -90,25 +90,29 @@ def initialise(
     must_change = []
     with torch.no_grad():
         for pair in pairs(built, asked):
-            sub, own = pair.built, pair.asked
-            weights["residual"].setdefault(sub.side, []).append(own.residual_weight)
-            weights["branch"].setdefault(sub.side, []).append(own.branch_weight)
+            sub, wanted = pair.built, pair.asked
+            weights["residual"].setdefault(sub.side, []).append(wanted.residual_weight)
+            weights["branch"].setdefault(sub.side, []).append(wanted.branch_weight)
             for weight in sub.weights:
                 rows, columns = weight.shape[-2:]
                 xavier = (2 / (rows + columns)) ** 0.5
-                std = asked.std(own, weight.role) if claimed.is_absolute else xavier * own.gains.get(weight.role, 1.0)
+                std = (
+                    asked.std(wanted, weight.role)
+                    if claimed.is_absolute
+                    else xavier * wanted.gains.get(weight.role, 1.0)
+                )
                 weight.write(torch.randn(weight.shape, generator=generator, dtype=torch.float64) * std / weight.factor)
                 written.append((weight, std))
-                rates[weight.name] = own.lr_multipliers.get(weight.role, 1.0)
+                rates[weight.name] = wanted.lr_multipliers.get(weight.role, 1.0)
             name = sub.branch_parameter
             if name is not None:
-                parameters[name].fill_(own.branch_weight)
-            differs = abs(sub.residual_weight - own.residual_weight) > 1e-3 * abs(own.residual_weight)
-            differs |= name is None and abs(sub.branch_weight - own.branch_weight) > 1e-3 * abs(own.branch_weight)
+                parameters[name].fill_(wanted.branch_weight)
+            differs = abs(sub.residual_weight - wanted.residual_weight) > 1e-3 * abs(wanted.residual_weight)
+            differs |= name is None and abs(sub.branch_weight - wanted.branch_weight) > 1e-3 * abs(wanted.branch_weight)
             moves = pair.places & _AROUND != sub.norms & _AROUND
             if differs or moves:
                 where = f", with norms {_named(pair.places)} in place of {_named(sub.norms)}" if moves else ""
-                weights_of_sum = f"x = {own.residual_weight:.6g} x + {own.branch_weight:.6g} F(x)"
+                weights_of_sum = f"x = {wanted.residual_weight:.6g} x + {wanted.branch_weight:.6g} F(x)"
                 must_change.append(f"{sub.side}, {sub.called}: {weights_of_sum}{where}")
         _ends(built, claimed, asked, generator)
     if multipliers is not None:
@@ -133,9 +137,9 @@ def _of_another_scale(module: nn.Module, built: Built, written: Sequence[tuple[W
         return
     now = {(weight.name, weight.role): weight.factor for weight in look(module, built.inputs).weights}
     for weight, std in written:
-        found = now[weight.name, weight.role] * std / weight.factor
-        if abs(found - std) > SMALL * std:
-            yield f"{weight.name} is normalised on its way to the data: its std is {found:.4g} there, not {std:.4g}"
+        there = now[weight.name, weight.role] * std / weight.factor
+        if abs(there - std) > SMALL * std:
+            yield f"{weight.name} is normalised on its way to the data: its std is {there:.4g} there, not {std:.4g}"
 
 
 def _of_several_scales(written: Sequence[tuple[Weight, float]]) -> Iterator[str]:
@@ -144,9 +148,9 @@ def _of_several_scales(written: Sequence[tuple[Weight, float]]) -> Iterator[str]
     for weight, std in written:
         rows = () if weight.features is None else tuple(weight.features.tolist())
         stds.setdefault((weight.name, rows, weight.expert), set()).add(std)
-    for (name, *_), own in stds.items():
-        if max(own) > (1 + SMALL) * min(own):
-            asked = f"{min(own):.4g} to {max(own):.4g}"
+    for (name, *_), several in stds.items():
+        if max(several) > (1 + SMALL) * min(several):
+            asked = f"{min(several):.4g} to {max(several):.4g}"
             yield f"{name} is shared by sublayers that are to have a std of {asked} each by itself: it has the last's"
 
 

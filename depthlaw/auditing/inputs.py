@@ -54,9 +54,9 @@ class Inputs:
 
     def call(self, module: nn.Module, data: Mapping[str, Tensor] | None = None) -> Any:
         """What the module answers, to other tensors in the place of its own where they are given."""
-        own = self if data is None else self.of(data)
+        inputs = self if data is None else self.of(data)
         with _as_written():
-            return module(*own.by_place, **own.by_name)
+            return module(*inputs.by_place, **inputs.by_name)
 
     def of(self, data: Mapping[str, Tensor]) -> Inputs:
         """The same call with other tensors."""
@@ -86,11 +86,11 @@ def _as_written() -> Iterator[None]:
     """Run checkpointed and compiled parts as they are written: both hide operations from the graph, and what they
     compute is the same."""
     stance = getattr(torch.compiler, "set_stance", None) if "torch._dynamo" in sys.modules else None
-    own = {"CheckpointFunction": _Run, "_checkpoint_without_reentrant_generator": _run_once}
-    before = {name: getattr(checkpoint, name) for name in own if hasattr(checkpoint, name)}
+    stand_ins = {"CheckpointFunction": _Run, "_checkpoint_without_reentrant_generator": _run_once}
+    before = {name: getattr(checkpoint, name) for name in stand_ins if hasattr(checkpoint, name)}
     try:
         for name in before:
-            setattr(checkpoint, name, own[name])
+            setattr(checkpoint, name, stand_ins[name])
         with nullcontext() if stance is None else stance("force_eager"):
             yield
     finally:

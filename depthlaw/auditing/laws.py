@@ -198,11 +198,11 @@ def of_one_shape(points: Sequence[Point]) -> list[Point]:
                     for point, ratio in zip(points, ratios, strict=True)
                 ]
             )
-    ratios = [fit(own, lambda p: p.std / p.asked) for own in tried]
-    likely = [(own, ratio) for own, ratio in zip(tried, ratios, strict=True) if ratio.misfit > UNLIKELY]
-    flat = [own for own, ratio in likely if ratio.is_flat]
-    but_few = [own for own in tried if _is_flat_but_for_few(own)] if not flat else []
-    return [*flat, *but_few, *(own for own, _ in likely), tried[0]][0]
+    ratios = [fit(points, lambda p: p.std / p.asked) for points in tried]
+    likely = [(points, ratio) for points, ratio in zip(tried, ratios, strict=True) if ratio.misfit > UNLIKELY]
+    flat = [points for points, ratio in likely if ratio.is_flat]
+    but_few = [points for points in tried if _is_flat_but_for_few(points)] if not flat else []
+    return [*flat, *but_few, *(points for points, _ in likely), tried[0]][0]
 
 
 def _is_flat_but_for_few(points: Sequence[Point]) -> bool:
@@ -214,10 +214,10 @@ def _is_flat_but_for_few(points: Sequence[Point]) -> bool:
 
 def by_number(points: Iterable[Point]) -> dict[int, list[Point]]:
     """By the number of layers."""
-    found: dict[int, list[Point]] = {}
+    groups: dict[int, list[Point]] = {}
     for point in points:
-        found.setdefault(point.num_layers, []).append(point)
-    return found
+        groups.setdefault(point.num_layers, []).append(point)
+    return groups
 
 
 def middle_ratio(points: Sequence[Point]) -> float:
@@ -246,7 +246,7 @@ def counted_otherwise(points: Sequence[Point]) -> str | None:
         ("from 2", lambda p: p.layer + 1),
         ("from the last layer", lambda p: p.num_layers + 1 - p.layer),
     ):
-        moved = [replace(p, asked=own) for p in points if (own := asked.get((p.num_layers, index(p))))]
+        moved = [replace(p, asked=wanted) for p in points if (wanted := asked.get((p.num_layers, index(p))))]
         if len({p.layer for p in moved}) > 1:
             ratio = fit(moved, lambda point: point.std / point.asked)
             if ratio.is_flat and ratio.misfit > UNLIKELY:
@@ -280,8 +280,8 @@ def by_num_layers(values: Mapping[tuple[int, int, str], float]) -> dict[int, flo
     by_number: dict[int, set[float]] = {}
     for (number, *_), value in values.items():
         by_number.setdefault(number, set()).add(round(value, 6))
-    is_one = all(len(own) == 1 for own in by_number.values())
-    return {number: min(own) for number, own in by_number.items()} if is_one else {}
+    is_one = all(len(values) == 1 for values in by_number.values())
+    return {number: min(values) for number, values in by_number.items()} if is_one else {}
 
 
 def power_of(values: Mapping[int, float]) -> float | None:
@@ -307,7 +307,7 @@ def share_of_layers(ratio: float, power: float | None) -> str | None:
 
 def layers_of(value: float, asked: Mapping[int, float], share: float) -> int | None:
     """The number of layers at which a law has a value: one of those at which it is given, or where it is a power."""
-    known = next((number for number, own in asked.items() if is_near(value, own, share)), None)
+    known = next((number for number, wanted in asked.items() if is_near(value, wanted, share)), None)
     power, last = power_of(asked), max(asked)
     if known is not None or value <= 0 or not power:
         return known

@@ -86,14 +86,14 @@ class Models:
     @cached_property
     def points(self) -> dict[Key, list[Point]]:
         """The standard deviations of matrices, by side and role, over all depths; of other shapes as of one."""
-        found: dict[Key, list[Point]] = {}
-        for depth, own in self._asked_of():
-            for sub, asked in own:
+        by_key: dict[Key, list[Point]] = {}
+        for depth, sublayers in self._asked_of():
+            for sub, asked in sublayers:
                 for weight in sub.weights:
                     if (wanted := asked(weight.role)) is not None:
                         point = _point(weight, depth.counts[weight.side], sub.layer, wanted)
-                        found.setdefault((weight.side, weight.role), []).append(point)
-        return {key: of_one_shape(points) for key, points in found.items()}
+                        by_key.setdefault((weight.side, weight.role), []).append(point)
+        return {key: of_one_shape(points) for key, points in by_key.items()}
 
     def _asked_of(self) -> Iterator[tuple[Depth, Iterable[tuple[Sublayer, Callable[[str], float | None]]]]]:
         """Of each sublayer, what is asked for of a role's standard deviation: 1 where nothing is claimed."""
@@ -113,17 +113,17 @@ class Models:
     @cached_property
     def first_layers(self) -> dict[Key, FirstLayer]:
         """Roles whose first layer is without the law of depth that all others have."""
-        found = {}
+        layers = {}
         for key, points in self.points.items():
             first, rest = ([p for p in points if (p.layer == 1) is is_first] for is_first in (True, False))
             if not rest or not all(point.std > 0 for point in points) or len({p.num_layers for p in rest}) < 2:
                 continue
-            law, own = fit(rest, lambda point: point.std), fit(first, lambda point: point.std)
+            law, law_of_first = fit(rest, lambda point: point.std), fit(first, lambda point: point.std)
             off = [abs(math.log(point.std / law.at(point.num_layers, 1))) for point in first if point.num_layers > 1]
             is_law_of_number = law.has_power and not law.has_layer_power and law.misfit > UNLIKELY
-            if is_law_of_number and own.is_flat and off[-1] > CLEAR:
-                found[key] = FirstLayer(law, own, first, rest)
-        return found
+            if is_law_of_number and law_of_first.is_flat and off[-1] > CLEAR:
+                layers[key] = FirstLayer(law, law_of_first, first, rest)
+        return layers
 
 
 class Beside(Models):
@@ -157,11 +157,11 @@ class Beside(Models):
 
     @cached_property
     def by_side(self) -> list[tuple[str, list[tuple[Depth, Pair]]]]:
-        found: dict[str, list[tuple[Depth, Pair]]] = {}
-        for depth, own in self.pairs:
-            for pair in own:
-                found.setdefault(pair.built.side, []).append((depth, pair))
-        return list(found.items())
+        sides: dict[str, list[tuple[Depth, Pair]]] = {}
+        for depth, of_depth in self.pairs:
+            for pair in of_depth:
+                sides.setdefault(pair.built.side, []).append((depth, pair))
+        return list(sides.items())
 
     def law(self, weight: str, depth: Depth, side: str, role: str = "") -> str | None:
         """Python of what is asked for, in the number of layers; None where there is no formula."""
@@ -189,9 +189,9 @@ class Beside(Models):
 
             return asked_std
 
-        for (depth, own), config in zip(self.pairs, self.asked, strict=True):
-            told = [pair for pair in own if not pair.built.is_unknown or len(pair.built.weights) == 1]
-            yield depth, [(pair.built, asked_of(config, pair.asked)) for pair in told]
+        for (depth, of_depth), config in zip(self.pairs, self.asked, strict=True):
+            read = [pair for pair in of_depth if not pair.built.is_unknown or len(pair.built.weights) == 1]
+            yield depth, [(pair.built, asked_of(config, pair.asked)) for pair in read]
 
     @cached_property
     def laws(self) -> dict[Key, Law]:
@@ -229,7 +229,7 @@ class Beside(Models):
         middle = mean([(math.log(p.std), p) for of in alike for p in every[of]]) if alike else 0.0
         if not alike or not all(abs(math.log(plain[of]) - middle) < SMALL for of in plain):
             return every
-        return {key: [replace(p, bases=(*p.bases, math.exp(middle))) for p in own] for key, own in every.items()}
+        return {key: [replace(p, bases=(*p.bases, math.exp(middle))) for p in of_key] for key, of_key in every.items()}
 
     @cached_property
     def usual(self) -> int:
@@ -262,17 +262,20 @@ class Beside(Models):
         all of these start by one of the usual initialisations, or at one number."""
         built = self.last.built
         names = [name for name in built.flow.matrices.values() if built.others.get(name) == "other"]
-        own = [Weight("", name, "", 0, built.flow.parameters[name]) for name in distinct(names)]
-        own = [weight for weight in own if weight.parameter.ndim == 2 and weight.std > 0]
-        if not own:
+        weights = [Weight("", name, "", 0, built.flow.parameters[name]) for name in distinct(names)]
+        weights = [weight for weight in weights if weight.parameter.ndim == 2 and weight.std > 0]
+        if not weights:
             return {}
-        ways = [*zip(*map(_bases, own), strict=True), [own[0].std] * len(own)]
-        shares = [max(SMALL, scatter(min(own[0].parameter.numel(), weight.parameter.numel()))) for weight in own]
+        ways = [*zip(*map(_bases, weights), strict=True), [weights[0].std] * len(weights)]
+        shares = [
+            max(SMALL, scatter(min(weights[0].parameter.numel(), weight.parameter.numel()))) for weight in weights
+        ]
         for number, way in enumerate(ways):
-            if all(is_near(weight.std, of, share) for weight, of, share in zip(own, way, shares, strict=True)):
+            if all(is_near(weight.std, of, share) for weight, of, share in zip(weights, way, shares, strict=True)):
                 lasts = {key: points[-1] for key, points in self.starts.items() if self.has_unknown(key[0])}
                 return {
-                    key: own[0].std if number == len(ways) - 1 else point.bases[number] for key, point in lasts.items()
+                    key: weights[0].std if number == len(ways) - 1 else point.bases[number]
+                    for key, point in lasts.items()
                 }
         return {}
 
@@ -293,7 +296,7 @@ class Beside(Models):
             return None
         alike = math.exp(mean([(math.log(point.std), point) for point in plain]))
         for base in (lambda point: point.bases[1], lambda _: alike):
-            off, factors = ([(math.log(p.std / p.asked / base(p)), p) for p in own] for own in (plain, scaled))
+            off, factors = ([(math.log(p.std / p.asked / base(p)), p) for p in group] for group in (plain, scaled))
             factor = mean(factors)
             around = [*off, *((value - factor, point) for value, point in factors)]
             if all(abs(value) < max(SURE * point.error, SMALL) for value, point in around):
@@ -360,32 +363,34 @@ def names_of(wrong: Sequence[tuple[Depth, Pair]]) -> tuple[str, ...]:
 
 def norms_ahead(built: Built, sublayers: Sequence[Sublayer]) -> tuple[str, ...]:
     """Gains of the norms between the stream and the first matrices of these sublayers."""
-    flow, found = built.flow, []
+    flow, ahead_of = built.flow, []
     gains = [name for name, role in built.others.items() if role == "norm_gain"]
     for sub in sublayers:
         names = {weight.name for weight in sub.weights}
         inside = flow.between(sub.start, sub.end)
         behind = flow.reached(node for node in inside if flow.matrices.get(node) in names)
         ahead = inside - behind - {sub.start}
-        found += [name for name in gains if ahead.intersection(flow.next(flow.leaves[name], flow.active.__contains__))]
-    return distinct(found)
+        ahead_of += [
+            name for name in gains if ahead.intersection(flow.next(flow.leaves[name], flow.active.__contains__))
+        ]
+    return distinct(ahead_of)
 
 
 def norms_behind(built: Built, sublayers: Sequence[Sublayer]) -> tuple[str, ...]:
     """Gains of the norms that stand on the stream behind these sublayers."""
-    flow, found = built.flow, []
+    flow, names = built.flow, []
     gains = [name for name, role in built.others.items() if role == "norm_gain"]
-    for own in built.sides.values():
-        for sub, following in pairwise(own):
+    for of_side in built.sides.values():
+        for sub, following in pairwise(of_side):
             if sub in sublayers:
                 inside = flow.between(sub.end, following.start)
-                found += [name for name in gains if inside.intersection(flow.users(flow.leaves[name]))]
-    return distinct(found)
+                names += [name for name in gains if inside.intersection(flow.users(flow.leaves[name]))]
+    return distinct(names)
 
 
 def by_depth(values: Iterable[tuple[Depth, float]]) -> dict[int, list[float]]:
     """Numbers by the number of layers, from the first layer to the last."""
-    found: dict[int, list[float]] = {}
+    groups: dict[int, list[float]] = {}
     for depth, value in values:
-        found.setdefault(depth.asked, []).append(value)
-    return found
+        groups.setdefault(depth.asked, []).append(value)
+    return groups

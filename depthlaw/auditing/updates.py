@@ -160,7 +160,7 @@ def as_config(built: Built) -> ModelConfig:
 def _norm_eps(flow: Flow) -> float:
     """What norms add to the mean square whose root they divide by, as the one tells it that has the smallest before it;
     0 where none does, or where it is lost in rounding."""
-    told: list[tuple[float, float]] = []
+    places: list[tuple[float, float]] = []
     for node in flow.order:
         if is_a(node, ("NativeLayerNormBackward",)):
             value, root = node._saved_input.double(), node._saved_result2.double()
@@ -175,8 +175,8 @@ def _norm_eps(flow: Flow) -> float:
         else:
             continue
         if root.shape == square.shape and (least := square.min()).isfinite():
-            told.append((least.item(), (root**-2 - square).flatten()[square.argmin()].item()))
-    square, eps = min(told, default=(0.0, 0.0))
+            places.append((least.item(), (root**-2 - square).flatten()[square.argmin()].item()))
+    square, eps = min(places, default=(0.0, 0.0))
     return eps if eps > _ROUNDING * square and eps > 0 else 0.0
 
 

@@ -267,7 +267,9 @@ def _run(arguments: Sequence[str]) -> Any:
     def run() -> Any:
         return app(arguments, standalone_mode=False)
 
-    if arguments[0] not in _PRINTING or any("@" in one or one.startswith(_ELSEWHERE) for one in arguments):
+    if arguments[0] not in _PRINTING or any(
+        "@" in argument or argument.startswith(_ELSEWHERE) for argument in arguments
+    ):
         return run()
     return printed(arguments, run)
 

@@ -199,8 +199,8 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
     num_seeds = asked or (experiment.plan(book).num_seeds if is_decided else LEAST_SEEDS)
     a_seed = list(_num_runs(arms))
     pilot = [len(PILOT_SEEDS) * number for number in _num_runs(experiment.pilot)]
-    own = sum(max(0, arm.least_seeds - num_seeds) for arm in arms) if asked is None else 0
-    total = [num_seeds * number + more + own for number, more in zip(a_seed, pilot, strict=True)]
+    of_arms = sum(max(0, arm.least_seeds - num_seeds) for arm in arms) if asked is None else 0
+    total = [num_seeds * number + more + of_arms for number, more in zip(a_seed, pilot, strict=True)]
     runs = {"num_seeds": num_seeds, "is_decided": is_decided, "a_seed": a_seed, "pilot": pilot, "total": total}
     names = [arm.name for arm in arms]
     if as_json:

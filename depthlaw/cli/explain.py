@@ -71,35 +71,35 @@ def run(
         return _on_topic(claim, as_json=as_json)
     from depthlaw.paper_checks.verify.answers import kept
 
-    found = None if anew or mutants else kept(as_printed(claim))
-    if found is None:
-        found = _judged(claim, with_mutants=mutants)
+    answer = None if anew or mutants else kept(as_printed(claim))
+    if answer is None:
+        answer = _judged(claim, with_mutants=mutants)
     if as_json:
-        print_json(found)
+        print_json(answer)
     else:
-        _show(found, is_full=full)
-    return 0 if found["summary"]["as_expected"] else 1
+        _show(answer, is_full=full)
+    return 0 if answer["summary"]["as_expected"] else 1
 
 
 def _on_topic(asked: str, *, as_json: bool) -> int:
     from depthlaw.paper_checks.verify.topics import topic
 
-    found = topic(asked)
-    if not any(found.values()):
+    entries = topic(asked)
+    if not any(entries.values()):
         raise BadInputError(
             f"nothing here speaks of {asked!r} (allowed: the id of a claim, such as S2-08, or words, such as "
             f"{', '.join(TOPICS)})"
         )
     if as_json:
-        print_json(document(topic=asked, **found))
+        print_json(document(topic=asked, **entries))
         return 0
     page = Page()
     for kind, heads in _HEADS.items():
-        if found[kind]:
-            page.show(grid(heads, [tuple(entry.values()) for entry in found[kind]], heads))
-    if found["claims"]:
+        if entries[kind]:
+            page.show(grid(heads, [tuple(entry.values()) for entry in entries[kind]], heads))
+    if entries["claims"]:
         page.say("Of one of these claims:")
-        page.say_where(f"  depthlaw explain {found['claims'][0]['id']}")
+        page.say_where(f"  depthlaw explain {entries['claims'][0]['id']}")
     return 0
 
 
@@ -114,18 +114,18 @@ def _judged(claim: str, *, with_mutants: bool) -> Entry:
         return judged(id_, with_mutants=with_mutants, progress=lambda _, done, total: tell(doing, done, total))
 
 
-def _show(found: Entry, *, is_full: bool) -> None:
+def _show(judged: Entry, *, is_full: bool) -> None:
     from depthlaw.paper_checks.verify.findings import FindingText
 
-    entry, finding = found["claim"], found["finding"]
+    entry, finding = judged["claim"], judged["finding"]
     command = f"  depthlaw explain {entry['id']}"
     _print(answer(entry, finding and FindingText(tuple(finding["claims"]), finding["text"])))
     if is_full:
-        _print(details(entry, found["tables"]))
+        _print(details(entry, judged["tables"]))
     else:
         _print([("", ""), ("In brackets: cases. Each statement, number and step of the derivation:", "dim")])
         _print([(f"{command} --full", _COMMAND)])
-    if found["kept"]:
+    if judged["kept"]:
         _print([("Kept with this version, whose tests judge every claim again and compare. To judge it now:", "dim")])
         _print([(f"{command} --anew", _COMMAND)])
 
@@ -175,10 +175,10 @@ def _parts(entry: Entry) -> Iterator[Line]:
         name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
         yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
         if part["counterexample"]:
-            example, own = part["counterexample"], f"depthlaw explain {entry['id']}"
+            example, command = part["counterexample"], f"depthlaw explain {entry['id']}"
             yield f"  claimed {example['printed']}; found {example['found']}", "red"
             if place < TOLD:
-                yield from _seen(f"{own} --full" if example["command"] == own else example["command"])
+                yield from _seen(f"{command} --full" if example["command"] == command else example["command"])
         # What holds instead, with its grounds; where that is not known, the condition; what would decide it.
         for key in ("correction" if part["correction"] else "condition", "grounds", "open"):
             if place < TOLD and part[key] and part[key] not in shown:
@@ -246,7 +246,7 @@ def details(entry: Entry, rows: Sequence[Entry]) -> Iterator[Line]:
 def _said(value: Any) -> str:
     """Numbers for people: no braces, brackets or quotes of Python."""
     if isinstance(value, dict):
-        return "; ".join(f"{name}: {_said(one)}" for name, one in value.items())
+        return "; ".join(f"{name}: {_said(item)}" for name, item in value.items())
     return ", ".join(map(_said, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
 
 

@@ -184,7 +184,9 @@ def entry(scheme: Scheme) -> dict[str, Any]:
         "trains_branch_weight": stack.trains_branch_weight,
         "sign_lr_multiplier": _text(scheme.lr_multiplier),
         "lr_multiplier": {
-            name: _text(rate) for name, one in OPTIMIZERS.items() if (rate := scheme.lr_multiplier_under(one)) != 1
+            name: _text(rate)
+            for name, optimizer in OPTIMIZERS.items()
+            if (rate := scheme.lr_multiplier_under(optimizer)) != 1
         },
         "eps_multiplier": _text(scheme.eps_multiplier),
         "embedding_scale": _text(stack.embedding_scale),
@@ -237,7 +239,7 @@ def facts_of(scheme: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if scheme["embedding_scale"] != "1":
         yield "embedding", f"its entries times {scheme['embedding_scale']}, of a standard deviation of 1 in x_0"
     for rate in dict.fromkeys(scheme["lr_multiplier"].values()):
-        names = ", ".join(name for name, own in scheme["lr_multiplier"].items() if own == rate)
+        names = ", ".join(name for name, multiplier in scheme["lr_multiplier"].items() if multiplier == rate)
         yield "learning rate", f"x {rate} under {names}"
     if scheme["eps_multiplier"] != "1":
         yield "Adam's epsilon", f"x {scheme['eps_multiplier']}, of what is trained in the branches"

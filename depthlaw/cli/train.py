@@ -146,9 +146,9 @@ def trials_of(asked: Asked) -> list[Trial]:
     if not schemes:
         raise BadInputError("give --scheme or --recipe, comma-separated names (`depthlaw schemes` lists them)")
     usual = options.defaults_of(Asked)
-    own = [name for name in ("activation", "norm_kind", "ffn_ratio") if getattr(asked, name) != usual[name]]
-    if asked.recipe and own:
-        raise BadInputError(f"--{own[0].replace('_', '-')} does not go with --recipe, which says it itself")
+    changed = [name for name in ("activation", "norm_kind", "ffn_ratio") if getattr(asked, name) != usual[name]]
+    if asked.recipe and changed:
+        raise BadInputError(f"--{changed[0].replace('_', '-')} does not go with --recipe, which says it itself")
     decoders = asked.decoder_layers or [None] * len(asked.layers)
     options.check_pairs(asked.layers, decoders)
     seeds, depths = range(asked.seed, asked.seed + asked.seeds), zip(asked.layers, decoders, strict=True)

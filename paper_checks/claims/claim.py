@@ -382,13 +382,13 @@ def judge_part(part: Part) -> PartResult:
         return PartResult(part=part, verdict=verdict, evidence=evidence)
     for amendment, outcome in ((part.misprint, Verdict.MISPRINT), (part.hedge, Verdict.CONDITIONAL)):
         if amendment is not None:
-            found, amended = examine(part.checks, amendment.statement)
-            if found is Verdict.CONFIRMED:
+            decision, amended = examine(part.checks, amendment.statement)
+            if decision is Verdict.CONFIRMED:
                 return PartResult(part=part, verdict=outcome, evidence=evidence, amended=amended)
     if part.instead is None:
         return PartResult(part=part, verdict=verdict, evidence=evidence)
-    found, amended = examine(part.checks, part.instead.statement)
-    holds = found is Verdict.CONFIRMED
+    decision, amended = examine(part.checks, part.instead.statement)
+    holds = decision is Verdict.CONFIRMED
     return PartResult(part=part, verdict=verdict, evidence=evidence, amended=amended, instead_holds=holds)
 
 

@@ -90,12 +90,10 @@ def _answers(norms_of: Any, s: Values) -> Answers:
     numbers = {
         name: [round(float(norm), 3) for norm in norms] for name, norms in (("pre", pre), ("post", post), ("mix", mix))
     }
-    found = (
-        f"Post-LN: the first layer has {post[0] / post[-1]:.3g} of the last's; spreads {_spread(pre):.3g} (Pre-LN), "
-    )
-    found += f"{_spread(post):.3g} (Post-LN), {_spread(mix):.3g} (Mix-LN)"
+    text = f"Post-LN: the first layer has {post[0] / post[-1]:.3g} of the last's; spreads {_spread(pre):.3g} (Pre-LN), "
+    text += f"{_spread(post):.3g} (Post-LN), {_spread(mix):.3g} (Mix-LN)"
     command = "depthlaw predict --scheme post-ln --optimizer sgd --layers 8 --attention --tokens 4 --by-layer"
-    example = {"printed": s.text, "found": found, "command": command}
+    example = {"printed": s.text, "found": text, "command": command}
     return Answers(holds=[holds], numbers=numbers, counterexample=None if holds else example)
 
 

@@ -84,9 +84,9 @@ class Chain:
         square of the sum."""
         n = self._start.shape[-1]
         products = added.reshape(-1, visit + 1, n, visit + 1, n)
-        now, own = products[:, visit], self._weights[layer, :visit]
-        self._entered[layer].append(own)
-        with_added = np.einsum("srt,rstqu->rtqu", own, products[:, :visit])
+        now, at_visit = products[:, visit], self._weights[layer, :visit]
+        self._entered[layer].append(at_visit)
+        with_added = np.einsum("srt,rstqu->rtqu", at_visit, products[:, :visit])
         of_added = np.zeros_like(now)
         for earlier, weights in enumerate(self._entered[layer]):
             of_added[:, :, earlier] = np.einsum("sru,rtsu->rtu", weights, now[:, :, :earlier])

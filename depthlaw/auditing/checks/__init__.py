@@ -113,18 +113,18 @@ def collect(
     checks: Iterable[Callable[[_Models], Faults]], models: _Models, faults: Sequence[Fault] = ()
 ) -> tuple[list[Fault], list[str]]:
     """The faults and remarks of checks, in their order, without what is superseded. faults: those known already."""
-    found, remarks = [*faults], dict[str, None]()
+    collected, remarks = [*faults], dict[str, None]()
     for check in checks:
         if any(
             fault.kind == rule.kind and rule.role in (None, fault.role)
             for rule in SUPERSEDES
             if check in rule.checks
-            for fault in found
+            for fault in collected
         ):
             continue
-        for one in check(models):
-            if isinstance(one, Remark):
-                remarks[one.text] = None
+        for result in check(models):
+            if isinstance(result, Remark):
+                remarks[result.text] = None
             else:
-                found.append(one)
-    return found[len(faults) :], list(remarks)
+                collected.append(result)
+    return collected[len(faults) :], list(remarks)

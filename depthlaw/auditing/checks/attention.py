@@ -21,16 +21,16 @@ def attention_scales(beside: Beside) -> Faults:
     if not wrong:
         return
     sub, wanted = wrong[-1]
-    found = sub.attention_scale
-    assert found is not None
+    scale = sub.attention_scale
+    assert scale is not None
     if not beside.is_absolute:
-        yield Remark(f"the logits of attention are multiplied by {found:.4g}, and not by {wanted:.4g}")
+        yield Remark(f"the logits of attention are multiplied by {scale:.4g}, and not by {wanted:.4g}")
         return
     yield Fault(
         kind="attention-scale",
         says=f"The logits of attention are multiplied by another number than {beside.name}'s.",
         where=distinct(w.name for sub, _ in wrong for w in sub.weights if w.role.endswith(("q", "k"))),
-        amount=Amount("queries times keys, times", found),
+        amount=Amount("queries times keys, times", scale),
         asked=Amount("queries times keys, times", wanted),
         program=(Edit(f"logits = {wanted:.4g} * queries @ keys.transpose(-2, -1)"),),
         roles=("q",),

@@ -21,13 +21,13 @@ _FEW = 4
 
 def _deepest(models: Models, wrong: Callable[[Groups], Sequence[str]]) -> Sequence[str]:
     """What is wrong in the deepest model of which anything is."""
-    found = (wrong(depth.groups) for depth in reversed(models.depths) if depth.groups is not None)
-    return next((own for own in found if own), ())
+    by_depth = (wrong(depth.groups) for depth in reversed(models.depths) if depth.groups is not None)
+    return next((names for names in by_depth if names), ())
 
 
 def ungrouped(models: Models) -> Faults:
     """Trained parameters that no step of the optimizer moves."""
-    names = _deepest(models, lambda groups: [name for name, own in groups.settings.items() if not own])
+    names = _deepest(models, lambda groups: [name for name, several in groups.settings.items() if not several])
     if names:
         yield Fault(
             kind="no-group",
@@ -41,7 +41,7 @@ def ungrouped(models: Models) -> Faults:
 
 def grouped_twice(models: Models) -> Faults:
     """Parameters that are moved more than once a step."""
-    names = _deepest(models, lambda groups: [name for name, own in groups.settings.items() if len(own) > 1])
+    names = _deepest(models, lambda groups: [name for name, several in groups.settings.items() if len(several) > 1])
     if names:
         yield Fault(
             kind="two-groups",
@@ -76,7 +76,7 @@ def decayed(models: Models) -> Faults:
     parameters = dict(depth.built.module.named_parameters())
     vectors: dict[float, Counter[str]] = {}
     for name, roles in roles_of(depth.built).items():
-        decays = {own.weight_decay for own in groups.settings[name] if own.weight_decay}
+        decays = {setting.weight_decay for setting in groups.settings[name] if setting.weight_decay}
         for decay in decays:
             if parameters[name].ndim < 2:
                 vectors.setdefault(decay, Counter())[", ".join(roles)] += 1
@@ -104,20 +104,20 @@ class _Told(NamedTuple):
 def rates(beside: Beside) -> Faults:
     """Learning rates that do not go with depth as the scheme's do. What they are at the fewest layers is the user's."""
     yield from _other_optimizer(beside)
-    told = _told(beside, 0, lambda own: own.learning_rate)
-    if told and len(beside.depths) == 1:
+    by_roles = _told(beside, 0, lambda setting: setting.learning_rate)
+    if by_roles and len(beside.depths) == 1:
         yield Remark("how learning rates go with depth is compared where several numbers of layers are built")
-    for roles, own in told.items():
-        yield from _off(beside, "rate", "learning rate", "lr", roles, own, lambda _: NEAR)
+    for roles, settings in by_roles.items():
+        yield from _off(beside, "rate", "learning rate", "lr", roles, settings, lambda _: NEAR)
 
 
 def epsilons(beside: Beside) -> Faults:
     """Epsilons of Adam that do not go with depth as the scheme's do: that are nearer to none of it than to it."""
-    told = _told(beside, 1, lambda own: None if (own.optimizer or "").lower() == "muon" else own.eps)
-    for roles, own in told.items():
-        if any(one.multiplier != 1 for one in own):
+    by_roles = _told(beside, 1, lambda setting: None if (setting.optimizer or "").lower() == "muon" else setting.eps)
+    for roles, settings in by_roles.items():
+        if any(setting.multiplier != 1 for setting in settings):
             yield from _off(
-                beside, "eps", "epsilon", "eps", roles, own, lambda ratio: max(CLEAR, abs(math.log(ratio)) / 2)
+                beside, "eps", "epsilon", "eps", roles, settings, lambda ratio: max(CLEAR, abs(math.log(ratio)) / 2)
             )
 
 
@@ -132,7 +132,7 @@ def _other_optimizer(beside: Beside) -> Iterator[Remark]:
 
 def _told(beside: Beside, which: int, value: Callable[[Setting], float | None]) -> dict[tuple[str, ...], list[_Told]]:
     """By roles, at all depths. which: of the scheme's multipliers."""
-    found: dict[tuple[str, ...], list[_Told]] = {}
+    by_roles: dict[tuple[str, ...], list[_Told]] = {}
     for depth in beside.depths:
         multipliers = beside.claimed.multipliers(depth.built, depth.counts)
         if multipliers is None or depth.groups is None:
@@ -140,10 +140,10 @@ def _told(beside: Beside, which: int, value: Callable[[Setting], float | None]) 
         for name, roles in roles_of(depth.built).items():
             is_branch = is_of_branch(depth.built, name, roles)
             settings = depth.groups.settings[name]
-            if is_branch is None or not settings or (own := value(settings[0])) is None:
+            if is_branch is None or not settings or (number := value(settings[0])) is None:
                 continue
-            found.setdefault(roles, []).append(_Told(depth, name, own, multipliers[which] if is_branch else 1.0))
-    return found
+            by_roles.setdefault(roles, []).append(_Told(depth, name, number, multipliers[which] if is_branch else 1.0))
+    return by_roles
 
 
 def _off(
@@ -152,29 +152,35 @@ def _off(
     of: str,
     key: str,
     roles: tuple[str, ...],
-    told: Sequence[_Told],
+    settings: Sequence[_Told],
     allowed: Callable[[float], float],
 ) -> Faults:
     """allowed: of a logarithm, by what the scheme multiplies the value at the fewest layers by."""
-    first = told[0].multiplier
+    first = settings[0].multiplier
 
     def off(start: float) -> list[_Told]:
-        return [one for one in told if _differs(one.value, start * one.multiplier, allowed(one.multiplier / first))]
+        return [
+            setting
+            for setting in settings
+            if _differs(setting.value, start * setting.multiplier, allowed(setting.multiplier / first))
+        ]
 
     # of what there is at the fewest layers, what leaves the fewest others off
-    starts = distinct(one.value / first for one in told if one.depth is told[0].depth)
+    starts = distinct(setting.value / first for setting in settings if setting.depth is settings[0].depth)
     start = min(starts, key=lambda start: len(off(start)))
     if not (wrong := off(start)):
         return
-    depths = distinct(one.depth.asked for one in told)
-    law = beside.claimed.law_of_groups(key, beside.last.built) if told[-1].multiplier != 1 else "1"
+    depths = distinct(setting.depth.asked for setting in settings)
+    law = beside.claimed.law_of_groups(key, beside.last.built) if settings[-1].multiplier != 1 else "1"
     yield Fault(
         kind=f"group-{kind}",
         says=f"The {of} of {{roles}} does not go with depth as {{name}}'s does.",
         terms={"name": beside.name},
-        where=distinct(one.name for one in wrong if one.depth is wrong[-1].depth),
-        amount=Amount(of, {at: sorted({one.value for one in told if one.depth.asked == at}) for at in depths}),
-        asked=Amount(of, {one.depth.asked: [start * one.multiplier] for one in told}),
+        where=distinct(setting.name for setting in wrong if setting.depth is wrong[-1].depth),
+        amount=Amount(
+            of, {at: sorted({setting.value for setting in settings if setting.depth.asked == at}) for at in depths}
+        ),
+        asked=Amount(of, {setting.depth.asked: [start * setting.multiplier] for setting in settings}),
         program=(Edit(f'group["{key}"] = {times(start, law)}'),),
         roles=roles,
     )

@@ -121,14 +121,14 @@ class _Role:
                 NORMAL,
                 tuple(
                     Entry(p.name, p.rows, p.layer, f"{p.asked * scale * p.by_shape:.4g}")
-                    for p in own
+                    for p in of_number
                     if p.rows is not None
                 ),
                 formula,
                 beside.called(side),
                 number,
             )
-            for number, own in by_number(points).items()
+            for number, of_number in by_number(points).items()
             if number == last or not is_all
         ]
         if beside.is_absolute or not beside.usual:  # a scheme's would be on Xavier's initialisation
@@ -181,9 +181,9 @@ def _odd_fault(role: _Role, odd: Sequence[Point]) -> Fault:
         odd,
         which=layers.removesuffix(" ...") + (" and others" if layers.endswith("...") else ""),
     )
-    found = tuple((p.std, p.layer, p.num_layers) for p in odd)
+    stds = tuple((p.std, p.layer, p.num_layers) for p in odd)
     asked = tuple((p.asked * centre, p.layer, p.num_layers) for p in odd)
-    return replace(fault, amount=Amount("std", found), asked=Amount("as the rest, std", asked))
+    return replace(fault, amount=Amount("std", stds), asked=Amount("as the rest, std", asked))
 
 
 def _of_law(role: _Role, ratio: Law) -> Fault:
@@ -251,14 +251,14 @@ def _whose(role: _Role) -> str | None:
         off: list[float] = []
         is_own = True  # what is asked for here, too
         for depth, sublayers in zip(beside.depths, there, strict=True):
-            own = [point for point in role.points if point.num_layers == depth.counts[side]]
+            deepest = [point for point in role.points if point.num_layers == depth.counts[side]]
             names = {name, name.removeprefix("cross_")}
             gains = {gain for sub in sublayers for of, gain in sub.gains.items() if of in names}
-            if len(gains) != 1 or not own:
+            if len(gains) != 1 or not deepest:
                 break
-            is_own &= all(is_near(p.asked, gain, SMALL) for p in own for gain in gains)
-            middle = mean([(math.log(p.std / p.bases[beside.usual] / gain), p) for p in own for gain in gains])
-            off.append(abs(middle) / max(scatter(sum(point.entries for point in own)), _SMALL_CONSTANT))
+            is_own &= all(is_near(p.asked, gain, SMALL) for p in deepest for gain in gains)
+            middle = mean([(math.log(p.std / p.bases[beside.usual] / gain), p) for p in deepest for gain in gains])
+            off.append(abs(middle) / max(scatter(sum(point.entries for point in deepest)), _SMALL_CONSTANT))
         if len(off) == len(beside.depths) and max(off) < 1 and not is_own:
             return words
     return None
@@ -283,7 +283,7 @@ def _fixed_gain(role: _Role) -> float:
         and all(p.std > 0 for p in points)
         and asked_at(points) == asked_at(role.points)
     }
-    alike = [of for of, own in means.items() if abs(own - means[role.key]) < SMALL]
+    alike = [of for of, mean_there in means.items() if abs(mean_there - means[role.key]) < SMALL]
     return math.exp(mean([(means[of], point) for of in alike for point in every[of]]))
 
 
@@ -295,10 +295,10 @@ def _law_text(role: _Role, ratio: Law) -> str:
     if asked.has_layer_power and (counted := counted_otherwise(role.points)):
         return f"The {{roles}} matrices follow {{name}}'s law, but the layer's index is counted {counted}."
     number, index = "number of layers", "layer's index"
-    own, theirs = ((it.has_power, it.has_layer_power) for it in (law, asked))
-    for one, other, there in ((number, index, (True, False)), (index, number, (False, True))):
-        if own == there and theirs == there[::-1]:
-            return f"The {{roles}} matrices are scaled by the {one}, and {{name}}'s by the {other}."
+    powers, theirs = ((it.has_power, it.has_layer_power) for it in (law, asked))
+    for scaled_by, other, there in ((number, index, (True, False)), (index, number, (False, True))):
+        if powers == there and theirs == there[::-1]:
+            return f"The {{roles}} matrices are scaled by the {scaled_by}, and {{name}}'s by the {other}."
     of_number = law.power, asked.power, law.has_power, asked.has_power
     of_index = law.layer_power, asked.layer_power, law.has_layer_power, asked.has_layer_power
     for word, differs, (power, wanted, has, wants) in (
@@ -330,5 +330,5 @@ def _is_twice(role: _Role) -> bool:
         plain = {1.0}
         points = [replace(point, std=point.std / point.bases[beside.usual]) for point in points]
     return any(
-        all(abs(math.log(p.std * one / p.asked**2)) < max(SURE * p.error, SMALL) for p in points) for one in plain
+        all(abs(math.log(p.std * factor / p.asked**2)) < max(SURE * p.error, SMALL) for p in points) for factor in plain
     )

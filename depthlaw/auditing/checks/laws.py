@@ -54,8 +54,8 @@ def _lonely(models: Models) -> dict[Key, str]:
     for side, role in list(lonely):
         # where FFNs have the law on the wrong matrix, values have it by the same mistake
         for prefix in ("", "cross_"):
-            own, behind = (laws.get((side, f"{prefix}{of}")) for of in ("v", "out"))
-            if role == "fc1" and own is not None and behind is not None and behind.is_flat and not own.is_flat:
+            mine, behind = (laws.get((side, f"{prefix}{of}")) for of in ("v", "out"))
+            if role == "fc1" and mine is not None and behind is not None and behind.is_flat and not mine.is_flat:
                 for of in ("q", "k", "v"):
                     if (law := laws.get((side, f"{prefix}{of}"))) is not None and not law.is_flat:
                         lonely[side, f"{prefix}{of}"] = lonely[side, role]
@@ -64,7 +64,7 @@ def _lonely(models: Models) -> dict[Key, str]:
 
 def _moved(models: Models, side: str, roles: Sequence[str]) -> Fix:
     """These roles without their law of depth, and with it what writes to the stream."""
-    points = {role: own for (at, role), own in models.points.items() if at == side}
+    points = {role: of_role for (at, role), of_role in models.points.items() if at == side}
     laws = {role: models.whole_laws.get((side, role)) for role in points}  # of a role that starts at 0 there is none
     flat = {
         role: mean_ratio(points[role])

@@ -52,10 +52,12 @@ def number_of_layers(models: Models) -> Faults:
         return  # of layers without attention there are as many as were asked for, by their names
     text = ", ".join(f"{depth.asked}: {'+'.join(map(str, depth.counts.values()))}" for depth in depths)
     ratios = [[count / depth.asked for count in depth.counts.values()] for depth in depths]
-    if 1.0 in ratios[0] and all(own == ratios[0] for own in ratios):  # one side as deep, the other so many times
+    if 1.0 in ratios[0] and all(
+        of_depth == ratios[0] for of_depth in ratios
+    ):  # one side as deep, the other so many times
         yield Remark(f"sides are not of one depth: of the layers asked for the builder builds {text}")
         return
-    halves, doubles = (all(ratio == by for own in ratios for ratio in own) for by in (0.5, 2.0))
+    halves, doubles = (all(ratio == by for of_depth in ratios for ratio in of_depth) for by in (0.5, 2.0))
     if halves or doubles:
         what = "sublayers" if halves else "pairs of blocks"
         yield Remark(f"the builder counts {what}: of the layers asked for it builds {text}")
@@ -81,7 +83,7 @@ def no_residual(models: Models) -> Faults:
         patterns: dict[str, list[str]] = {}
         for name in names:
             patterns.setdefault(pattern_of(name), []).append(name)
-        texts = [own[0] if len(own) == 1 else f"{pattern} ({len(own)})" for pattern, own in patterns.items()]
+        texts = [alike[0] if len(alike) == 1 else f"{pattern} ({len(alike)})" for pattern, alike in patterns.items()]
         yield Fault(
             kind="no-residual",
             says="There is no residual connection round {which} (or there are several streams side by side).",
@@ -132,7 +134,7 @@ def _between(least: float, most: float) -> str:
 def not_trained(models: Models) -> Faults:
     """Matrices that are frozen."""
     weights = models.last.built.weights
-    names, frozen = (distinct(w.name for w in own) for own in (weights, [w for w in weights if _is_frozen(w)]))
+    names, frozen = (distinct(w.name for w in group) for group in (weights, [w for w in weights if _is_frozen(w)]))
     if len(frozen) == len(names):
         yield Remark("the matrices of branches are not trained (requires_grad is False): they have no update")
     elif frozen:

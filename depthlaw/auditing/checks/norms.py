@@ -48,8 +48,8 @@ def _placed(beside: Beside, places: Sequence[str]) -> Faults:
     missing: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
     extra: dict[tuple[str, str], list[tuple[Depth, Pair]]] = {}
     total: Counter[tuple[str, str]] = Counter()
-    for depth, own in beside.pairs:
-        for pair in own:
+    for depth, pairs in beside.pairs:
+        for pair in pairs:
             kind = pair.built.kind
             total[pair.built.side, kind] += 1
             for place in places:
@@ -73,9 +73,9 @@ def _of_place(
     sides = distinct(pair.built.side for group in lines.values() for _, pair in group)
     every = all(len(group) == sum(total[side, kind] for side in sides) for kind, group in lines.items())
     deepest = max((group[-1][0] for group in lines.values()), key=lambda depth: depth.asked)
-    own = [pair for group in lines.values() for depth, pair in group if depth is deepest]
-    pair = own[-1]
-    which = "." if every else f": {layers_text({p.layer for p in own})} of {deepest.counts[pair.built.side]}."
+    at_deepest = [pair for group in lines.values() for depth, pair in group if depth is deepest]
+    pair = at_deepest[-1]
+    which = "." if every else f": {layers_text({p.layer for p in at_deepest})} of {deepest.counts[pair.built.side]}."
     is_of_sum = place in ("pre", "branch", "post")
     return Fault(
         kind="norms",
@@ -87,7 +87,7 @@ def _of_place(
             "kinds": " and ".join(sorted(lines)).replace("other", "unread"),
             "which": which,
         },
-        where=distinct(w.name for p in own for w in p.built.weights),
+        where=distinct(w.name for p in at_deepest for w in p.built.weights),
         amount=Amount("", pair.built.norms),
         asked=Amount("", pair.places),
         program=(
@@ -103,8 +103,8 @@ def _of_place(
 def kinds_without_norms(models: Models) -> Faults:
     """Sublayers of one kind that have no norm at all, where all others of their side have one before their branch or
     behind it: what each adds grows with the stream, which then explodes."""
-    for side, own in models.last.built.sides.items():
-        known = [sub for sub in own if not sub.is_unknown and sub.branch_weight]
+    for side, sublayers in models.last.built.sides.items():
+        known = [sub for sub in sublayers if not sub.is_unknown and sub.branch_weight]
         bare = [sub for sub in known if not sub.norms]
         normed = [sub for sub in known if sub.norms & {"pre", "branch"}]
         kinds = {sub.kind for sub in bare}
@@ -129,7 +129,7 @@ def kinds_without_norms(models: Models) -> Faults:
 
 def norms_of_queries(beside: Beside) -> Faults:
     """Of norms of queries and keys a scheme says nothing."""
-    has_more = ({"q", "k"} & pair.built.norms - pair.places for _, own in beside.pairs for pair in own)
+    has_more = ({"q", "k"} & pair.built.norms - pair.places for _, pairs in beside.pairs for pair in pairs)
     if not beside.is_absolute and any(has_more):
         yield Remark(f"queries and keys are normalised, of which {beside.name} says nothing")
 
@@ -199,7 +199,7 @@ def _ended(built: Built, reader: str) -> Edit:
 def kind_of_norms(beside: Beside) -> Faults:
     """layernorm, rmsnorm or another."""
     kind, wanted = beside.last.built.norm_kind, beside.asked[-1].norm_kind
-    if kind is not None and kind != wanted and any(pair.places for _, own in beside.pairs for pair in own):
+    if kind is not None and kind != wanted and any(pair.places for _, pairs in beside.pairs for pair in pairs):
         yield Fault(
             kind="norms",
             says=f"The norms are {kind}, and {beside.name} has {wanted}.",
@@ -218,8 +218,8 @@ def input_scales(beside: Beside) -> Faults:
     a number."""
     if beside.asked[-1].norm_kind in NORM_FUNCTIONS:
         return  # what is behind a function in a norm's place hangs on the stream
-    for side, own in beside.by_side:
-        both = [(d, p) for d, p in own if "pre" in p.built.norms and "pre" in p.places and not p.built.modulated]
+    for side, of_side in beside.by_side:
+        both = [(d, p) for d, p in of_side if "pre" in p.built.norms and "pre" in p.places and not p.built.modulated]
         both = [(d, p) for d, p in both if math.isfinite(p.built.input_rms) and not p.built.is_unknown]
         wrong = [(d, p) for d, p in both if not is_near(p.built.input_rms, p.asked.input_scale, SCALE)]
         if not wrong:
@@ -267,17 +267,19 @@ def norms_that_do_not_normalise(models: Models) -> Faults:
     is_function = models.last.built.norm_kind in NORM_FUNCTIONS
     for side, place in product(models.last.built.sides, ("pre", "post")):
         every = [(depth, sub) for depth in models.depths for sub in depth.built.sides.get(side, ())]
-        own = [(depth, sub) for depth, sub in every if math.isfinite(sub.epsilon(place)[0])]
-        wrong = [(depth, sub) for depth, sub in own if _growth_at(sub, place) > most]
-        if 2 * len(wrong) > len(own) and not is_function and (models.claimed is None or place == "post"):
-            yield epsilon_fault(place, wrong, own)
+        finite = [(depth, sub) for depth, sub in every if math.isfinite(sub.epsilon(place)[0])]
+        wrong = [(depth, sub) for depth, sub in finite if _growth_at(sub, place) > most]
+        if 2 * len(wrong) > len(finite) and not is_function and (models.claimed is None or place == "post"):
+            yield epsilon_fault(place, wrong, finite)
 
 
 def _growth_at(sub: Sublayer, place: str) -> float:
     return sub.input_growth if place == "pre" else sub.output_growth
 
 
-def epsilon_fault(place: str, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequence[tuple[Depth, Sublayer]]) -> Fault:
+def epsilon_fault(
+    place: str, wrong: Sequence[tuple[Depth, Sublayer]], compared: Sequence[tuple[Depth, Sublayer]]
+) -> Fault:
     depth = wrong[-1][0]
     there = [sub for at, sub in wrong if at is depth]
     largest = max(there, key=lambda sub: sub.epsilon(place)[1])
@@ -287,7 +289,7 @@ def epsilon_fault(place: str, wrong: Sequence[tuple[Depth, Sublayer]], own: Sequ
     enough = min(10 ** math.floor(math.log10(moment * _SMALL_EPSILON)), _USUAL_EPSILON)
     names = (norms_ahead if place == "pre" else norms_behind)(depth.built, there)
     is_pre = place == "pre"
-    sizes = ((d, sub.input_rms if is_pre else (1 - _growth_at(sub, place)) ** 0.5) for d, sub in own)
+    sizes = ((d, sub.input_rms if is_pre else (1 - _growth_at(sub, place)) ** 0.5) for d, sub in compared)
     beside = "the stream" if is_pre else "the sums that they stand behind"
     fix = f"norm = {class_}(d_model, eps={enough:.0e})  # or a larger {'embedding' if is_pre else 'stream'}"
     return Fault(

@@ -72,8 +72,8 @@ def odd_weights(models: Models) -> Faults:
 def odd_stds(models: Models) -> Faults:
     """A layer whose matrices of a role start at another scale."""
     for side, key, group in _groups(models):
-        for role, own in group[0].roles.items():
-            share = max(SMALL, scatter(sum(w.of(w.parameter).numel() for w in own)))
+        for role, weights in group[0].roles.items():
+            share = max(SMALL, scatter(sum(w.of(w.parameter).numel() for w in weights)))
             if odd := _odd_one(models, side, key, lambda sub, of=role: _mean_std(sub.roles.get(of, [])), share):
                 yield _odd_std(models, odd, role)
 
@@ -82,18 +82,18 @@ def odd_others(models: Models) -> Faults:
     """A layer whose matrix starts at another scale than its like in all others, of those that have no role: the first
     of two by which latent attention makes its queries, or what Mamba is given."""
     *shallower, (deepest, rows) = ((depth.asked, _without_role(depth.built)) for depth in models.depths)
-    for pattern, own in rows.items():
-        if (place := _odd_place(own)) is None or len(own) < _SIBLINGS:
+    for pattern, row in rows.items():
+        if (place := _odd_place(row)) is None or len(row) < _SIBLINGS:
             continue
         before = {at: _odd_place(other[pattern]) for at, other in shallower if len(other.get(pattern, ())) > 2}
-        behind = len(own) - place - 1
+        behind = len(row) - place - 1
         is_told = all(at == place for at in before.values()) if behind >= max(place + 1, _BEHIND) else not behind
         if not is_told or (not behind and None in before.values()):
             continue
-        weight, rest = own[place], [other.std for other in own if other is not own[place]]
+        weight, rest = row[place], [other.std for other in row if other is not row[place]]
         wanted = math.fsum(rest) / len(rest)
         odd = [other[pattern][at] for number, other in shallower if (at := before.get(number)) is not None]
-        names = distinct(one.name for one in (*odd, weight))
+        names = distinct(each.name for each in (*odd, weight))
         draw = f"torch.nn.init.normal_(parameter, std={wanted:.4g})"
         yield Fault(
             kind="init-law",
@@ -116,11 +116,11 @@ def _without_role(built: Built) -> dict[str, list[Weight]]:
     return rows
 
 
-def _odd_place(own: Sequence[Weight]) -> int | None:
+def _odd_place(row: Sequence[Weight]) -> int | None:
     """Which one, not the first, is at another scale than all others, which are alike; None where there is none such."""
-    share = max(SMALL, scatter(min(weight.num_draws for weight in own)))
-    found = _apart([weight.std for weight in own], share)
-    return found[0] if len(found) == 1 and len(own) > len(found) and found[0] else None
+    share = max(SMALL, scatter(min(weight.num_draws for weight in row)))
+    odd = _apart([weight.std for weight in row], share)
+    return odd[0] if len(odd) == 1 and len(row) > len(odd) and odd[0] else None
 
 
 # ---------------------------------------------------------------- which one is odd
@@ -151,33 +151,33 @@ def _odd_one(
     """
     by_depth = {depth.counts[side]: _siblings(depth.built, side).get(key, []) for depth in models.depths}
     *shallower, (_, group) = by_depth.items()
-    found = _apart([value(sub) for sub in group], share)
-    others = [_apart([value(sub) for sub in own], share) for _, own in shallower if len(own) > 2]
-    if len(group) < _FEWEST_SIBLINGS or len(found) != 1 or found[0] == 0 or any(len(own) > 1 for own in others):
+    places = _apart([value(sub) for sub in group], share)
+    others = [_apart([value(sub) for sub in row], share) for _, row in shallower if len(row) > 2]
+    if len(group) < _FEWEST_SIBLINGS or len(places) != 1 or places[0] == 0 or any(len(row) > 1 for row in others):
         return []
-    odd = group[found[0]]
-    behind = len(group) - found[0] - 1
+    odd = group[places[0]]
+    behind = len(group) - places[0] - 1
     if not behind:
-        ends = [(value(own[0]), value(own[-1])) for _, own in shallower if len(own) > 1]
+        ends = [(value(row[0]), value(row[-1])) for _, row in shallower if len(row) > 1]
         is_told = len(group) >= _SIBLINGS
         if any(is_near(last, first, share) for first, last in ends):
             return []
     else:
-        is_at_one_place = all(own == found for own in others if own)
-        is_told = len(group) >= _SIBLINGS and (not is_at_one_place or behind >= max(found[0] + 1, _BEHIND))
+        is_at_one_place = all(row == places for row in others if row)
+        is_told = len(group) >= _SIBLINGS and (not is_at_one_place or behind >= max(places[0] + 1, _BEHIND))
     if not is_told:
         deeper = models.deeper(2 * models.last.asked)
-        own = _siblings(deeper, side).get(key, []) if deeper is not None else []
-        if len(own) <= len(group) or len(_apart([value(sub) for sub in own], share)) > 1:
+        of_deeper = _siblings(deeper, side).get(key, []) if deeper is not None else []
+        if len(of_deeper) <= len(group) or len(_apart([value(sub) for sub in of_deeper], share)) > 1:
             return []
     wanted = next(value(sub) for sub in group if sub is not odd)
     odd_ones = []
     usual = Counter(sub.norms for sub in group).most_common(1)[0][0]
-    for count, own in by_depth.items():
-        middle = median_high(map(value, own)) if len(own) > 2 else wanted
-        off = [sub for sub in own if not is_near(value(sub), middle, max(CLEAR, 2 * share))]
-        if len(off) == 1 < len(own):
-            rest = [sub for sub in own if sub is not off[0]]
+    for count, of_deeper in by_depth.items():
+        middle = median_high(map(value, of_deeper)) if len(of_deeper) > 2 else wanted
+        off = [sub for sub in of_deeper if not is_near(value(sub), middle, max(CLEAR, 2 * share))]
+        if len(off) == 1 < len(of_deeper):
+            rest = [sub for sub in of_deeper if sub is not off[0]]
             odd_ones.append(Odd(count, off[0], sorted(rest, key=lambda sub: sub.norms != usual)))
     return odd_ones
 
@@ -202,8 +202,8 @@ def _share_of_stream(sub: Sublayer) -> float:
     return sub.residual_weight / sub.branch_weight if sub.branch_weight else 0.0
 
 
-def _mean_std(own: Sequence[Weight]) -> float:
-    return math.sqrt(sum(w.std**2 for w in own) / len(own)) if own else 0.0
+def _mean_std(weights: Sequence[Weight]) -> float:
+    return math.sqrt(sum(w.std**2 for w in weights) / len(weights)) if weights else 0.0
 
 
 # ---------------------------------------------------------------- faults
@@ -277,7 +277,7 @@ def _odd_std(models: Models, odd: Sequence[Odd], role: str) -> Fault:
     wanted = asked[odd[-1].number]
     off = [w for w in last.roles[role] if not is_near(w.std, wanted, CLEAR)]  # of experts, perhaps one
     experts = {w.expert for w in off or last.roles[role]}
-    own = {
+    by_number = {
         at.number: tuple(
             Entry(w.name, rows_text(w) or "", at.sub.layer, f"{asked[at.number]:.4g}")
             for w in at.sub.roles[role]
@@ -286,14 +286,14 @@ def _odd_std(models: Models, odd: Sequence[Odd], role: str) -> Fault:
         for at in odd
     }
     if {at.sub.layer for at in odd} == {last.layer} and all(is_near(of, wanted, SMALL) for of in asked.values()):
-        each = (NORMAL.format(f'"{entry.name}"', entry.rows, entry.value) for entry in own[odd[-1].number])
+        each = (NORMAL.format(f'"{entry.name}"', entry.rows, entry.value) for entry in by_number[odd[-1].number])
         program = [Code(f"if {called} >= {last.layer}:", tuple(each))]
     else:
-        program = [Assign(NORMAL, entries, None, called, number) for number, entries in own.items()]
+        program = [Assign(NORMAL, entries, None, called, number) for number, entries in by_number.items()]
     return Fault(
         kind="init-law",
         says=f"The {{roles}} matrices of {_which(odd)} start at another scale than all others.",
-        where=distinct(entry.name for entries in own.values() for entry in entries),
+        where=distinct(entry.name for entries in by_number.values() for entry in entries),
         amount=f"std {_mean_std(off or last.roles[role]):.3g}",
         asked=f"std {wanted:.3g}{_AS_OTHERS}",
         program=program,

@@ -16,9 +16,9 @@ def kinds_of_sublayers(beside: Beside) -> Faults:
         there = {sub.kind for sub in built.sides[side] if not sub.is_unknown} or kinds
         if unknown := [sub for sub in built.sides[side] if sub.is_unknown]:
             names = distinct(pattern_of(sub.called) for sub in unknown)
-            found = distinct(sub.found or "its branches differ" for sub in unknown)
+            makers = distinct(sub.found or "its branches differ" for sub in unknown)
             yield Remark(
-                f"{few(names)}: neither attention nor FFN ({few(found)}), so that its sum, the norms around it and a "
+                f"{few(names)}: neither attention nor FFN ({few(makers)}), so that its sum, the norms around it and a "
                 f"single matrix that writes to the stream are compared with {beside.name}, and no more"
             )
             there |= kinds

@@ -275,12 +275,12 @@ class Branch:
         """Queries, keys and values of an attention that is one operation."""
         shape = shape_of(attention)
         weights = [self.flow.parts(attention, _one_entry(shape, at, self._random(attention)))[2] for at in (0, -1)]
-        seen = [0 if own is None else int(own.count_nonzero()) for own in weights]
+        seen = [0 if weight is None else int(weight.count_nonzero()) for weight in weights]
         self.facts["is_causal"] = seen[0] <= 1 < seen[1]
         operands = dict(zip("qkv", self.flow.edges(attention), strict=False))
         values = [self.flow.value(operands[role]) for role in "qk"]
-        told = self._scale_told(weights[1], *values) if is_function(attention) else None
-        scale = getattr(attention, "_saved_scale", None) or told or shape_of(*operands["q"])[-1] ** -0.5
+        from_weights = self._scale_told(weights[1], *values) if is_function(attention) else None
+        scale = getattr(attention, "_saved_scale", None) or from_weights or shape_of(*operands["q"])[-1] ** -0.5
         self.facts["attention_scale"] = scale * self._scale_before(operands["q"], operands["k"])
         return operands
 
@@ -291,9 +291,9 @@ class Branch:
             return None
         if not queries.shape[:-2] == keys.shape[:-2] == weights.shape[:-2]:
             return None
-        own = weights.flatten(0, -3)[-1, :, -1].double()
-        x = (keys.flatten(0, -3)[-1].double() @ queries.flatten(0, -3)[-1, -1].double())[own > 0]
-        y = own[own > 0].log()
+        last = weights.flatten(0, -3)[-1, :, -1].double()
+        x = (keys.flatten(0, -3)[-1].double() @ queries.flatten(0, -3)[-1, -1].double())[last > 0]
+        y = last[last > 0].log()
         x, y = x - x.mean(), y - y.mean()
         if len(x) < _FEWEST_KEYS or not x.any():
             return None
@@ -331,8 +331,10 @@ class Branch:
         made_of = [self._products(edge) for edge in edges]
         if not any(made_of):
             return None
-        weighted = [any(self._is_softmax(node, edge) for node in own) for own, edge in zip(made_of, edges, strict=True)]
-        place = weighted.index(True) if any(weighted) else [bool(own) for own in made_of].index(True)
+        weighted = [
+            any(self._is_softmax(node, edge) for node in nodes) for nodes, edge in zip(made_of, edges, strict=True)
+        ]
+        place = weighted.index(True) if any(weighted) else [bool(nodes) for nodes in made_of].index(True)
         probabilities, values = edges[place], edges[1 - place]
         if not any(weighted):
             self.unread.append("an attention without softmax")
@@ -408,7 +410,7 @@ class Branch:
             seen.add(node)
             data = [part for part in self._data(node) if part[0] in self.inside]
             if is_a(node, ("MulBackward",)) and len(data) == 2:
-                first, second = ({use for one in inner for use in self._features(part, one)} for part in data)
+                first, second = ({use for operand in inner for use in self._features(part, operand)} for part in data)
                 if first and second and not first & second:
                     is_first = bool(self._curves(data[0], inner)) or not self._curves(data[1], inner)
                     return node, ((data[0], data[1]) if is_first else (data[1], data[0]))
@@ -420,11 +422,11 @@ class Branch:
         that is the second factor."""
         value = self.flow.value((product, 0))
         factors = [self.flow.value(edge) for edge in gate]
-        for place, (own, other) in enumerate((factors, factors[::-1])):
-            if value is None or own is None or other is None or not value.shape == own.shape == other.shape:
+        for place, (gated, other) in enumerate((factors, factors[::-1])):
+            if value is None or gated is None or other is None or not value.shape == gated.shape == other.shape:
                 continue
             is_large = other.abs() > _SMALL_FACTOR * other.abs().max()
-            match = _match(own[is_large], value[is_large] / other[is_large]) if is_large.any() else None
+            match = _match(gated[is_large], value[is_large] / other[is_large]) if is_large.any() else None
             if match is not None and (name := _GATED.get(match[0] or "")):
                 return name, place == 1
         return None, False

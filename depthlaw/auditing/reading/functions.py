@@ -86,8 +86,8 @@ class _Function:
             row = rows.norm(dim=-1).argmax()
             if 2 * rows[row].count_nonzero() < width or rows.count_nonzero() > width:
                 return False
-            own = given.reshape(-1, width).double()[row]
-            growths.append((rows[row] @ own / (rows[row].norm() * own.norm())).item() * math.sqrt(width))
+            entries = given.reshape(-1, width).double()[row]
+            growths.append((rows[row] @ entries / (rows[row].norm() * entries.norm())).item() * math.sqrt(width))
         return math.sqrt(sum(growth**2 for growth in growths) / len(growths)) < _GROWS
 
     def _norm(self, at: int) -> str:
@@ -109,9 +109,9 @@ class _Function:
         rows = part.reshape(-1, part.shape[-1])
         row = rows[rows.norm(dim=-1).argmax()].double()
         for table in tables:
-            for own in (table, table.T):
-                if own.shape == (vector.shape[-1], len(row)):
-                    wanted = own[feature].double()
+            for candidate in (table, table.T):
+                if candidate.shape == (vector.shape[-1], len(row)):
+                    wanted = candidate[feature].double()
                     if abs(torch.cosine_similarity(row, wanted, dim=0).item()) > 1 - _ALIKE:
                         return True
         return False
@@ -120,14 +120,14 @@ class _Function:
         """Whether entries are made of those at the same place of two values, and are in proportion to one of these."""
         value = self.value
         given = [self.flow.value(edge) for _, edge in self.data]
-        if value is None or any(own is None or own.shape != value.shape for own in given):
+        if value is None or any(operand is None or operand.shape != value.shape for operand in given):
             return False
-        one = torch.ones_like(value)
-        parts = self.flow.parts(self.node, one)
+        ones = torch.ones_like(value)
+        parts = self.flow.parts(self.node, ones)
         grown = [parts[at] for at, _ in self.data]
         return any(
-            part is not None and own is not None and torch.allclose(part * own, value, rtol=_ALIKE, atol=1e-6)
-            for part, own in zip(grown, given, strict=True)
+            part is not None and operand is not None and torch.allclose(part * operand, value, rtol=_ALIKE, atol=1e-6)
+            for part, operand in zip(grown, given, strict=True)
         )
 
     def _is_attention(self) -> bool:

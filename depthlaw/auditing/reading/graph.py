@@ -385,13 +385,13 @@ class Flow:
         waiting = [-self._place[start[0]]]
         while waiting:
             node = self.order[-heapq.heappop(waiting)]
-            own = sums.pop(node)
+            at_node = sums.pop(node)
             if node in targets:
-                arrived[node] = own[min(own)]
+                arrived[node] = at_node[min(at_node)]
                 continue
             if kind_of(node) == _PARAMETER:
                 continue
-            for (operand, index), part in zip(self.edges(node), _called(node, own), strict=False):
+            for (operand, index), part in zip(self.edges(node), _called(node, at_node), strict=False):
                 if operand is None or operand not in within or part is None:
                     continue
                 if operand not in sums:

@@ -130,10 +130,10 @@ class Built:
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 output = first_output(self.inputs.call(module)).sum()
             wanted = [parameters[name].requires_grad_() for name in names]
-            told = torch.autograd.grad(output, wanted, allow_unused=True)
+            gradients = torch.autograd.grad(output, wanted, allow_unused=True)
         except Exception:  # whatever a module of somebody else raises there
             return []
-        return [name for name, gradient in zip(names, told, strict=True) if gradient is None]
+        return [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
 
     def of_other_draws(self, module: nn.Module, inputs: Inputs) -> Built:
         """What is read of a module that differs in its draws alone, so that it need not be looked at: ``flow`` stays
@@ -215,7 +215,9 @@ class _Look:
         self.conditions = self._conditions() if len(self.starts) > 1 else {}
         if self.conditions:
             self.starts = {name: nodes for name, nodes in self.starts.items() if name not in self.conditions}
-            given, others = ([n for nodes in own.values() for n in nodes] for own in (self.starts, self.conditions))
+            given, others = (
+                [n for nodes in by_name.values() for n in nodes] for by_name in (self.starts, self.conditions)
+            )
             self.flow = Flow(module, output, given, values.by_edge, others)
         self.owners = Owners(self.flow, self.starts)
         self.norms = Norms(self.flow)
@@ -279,15 +281,15 @@ class _Look:
         reach = {name: flow.reached(nodes) for name, nodes in self.starts.items()}
         main = max(self.starts, key=lambda name: (sums[name], len(flow.chain(self.starts[name], [flow.end]))))
         of_streams = frozenset[Node]().union(*(reach[name] for name in self.starts if sums[name] or name == main))
-        found = {}
+        conditions = {}
         for name in self.starts:
-            own = reach[name] - of_streams
-            meets = {user for node in own for user in flow.users(node) if user in of_streams}
-            mixes = any(operand in own for node in flow.products for operand in flow.operands(node))
+            only_there = reach[name] - of_streams
+            meets = {user for node in only_there for user in flow.users(node) if user in of_streams}
+            mixes = any(operand in only_there for node in flow.products for operand in flow.operands(node))
             joins = bool(meets) and all(is_a(node, (*ADDS, *MULTIPLES)) for node in meets)
             if joins and not mixes and len(meets) > 1:
-                found[name] = self.starts[name]
-        return found
+                conditions[name] = self.starts[name]
+        return conditions
 
     # ------------------------------------------------------------ the whole
 
@@ -316,7 +318,7 @@ class _Look:
                 f"{' x '.join(map(str, shape))}, as in a convolutional network or an MLP-Mixer: the audit reads "
                 "streams whose last dimension is the width"
             )
-        firsts = [own[0].start for own in sides.values()]
+        firsts = [sublayers[0].start for sublayers in sides.values()]
         is_side_by_side = self.owners.are_side_by_side and len(sides) > 1
         starts = {node for nodes in self.starts.values() for node in nodes}
         rest = Rest(self.flow, self.norms, sides, starts, self.left_out)
@@ -383,10 +385,10 @@ class _Look:
             return
         decoder = next((name for name in names if self.owners.sums[name]), names[-1])
         encoder = next(name for name in names if name != decoder)
-        own = reach[encoder] - reach[decoder]
-        borders = [node for node in own if any(user in reach[decoder] for user in flow.users(node))]
+        of_encoder = reach[encoder] - reach[decoder]
+        borders = [node for node in of_encoder if any(user in reach[decoder] for user in flow.users(node))]
         if borders:
-            yield Side(name="encoder", starts=self.starts[encoder], ends=borders, nodes=own)
+            yield Side(name="encoder", starts=self.starts[encoder], ends=borders, nodes=of_encoder)
         yield Side(name="decoder", starts=self.starts[decoder], ends=[flow.end], nodes=reach[decoder])
 
     def _entries(self, starts: Sequence[Node]) -> Sequence[Node]:
@@ -396,9 +398,13 @@ class _Look:
         if len(starts) == 1:
             return starts
         chains = {
-            own: chain for own in (tuple(starts), *((n,) for n in starts)) if (chain := flow.chain(own, [flow.end]))
+            start: chain
+            for start in (tuple(starts), *((n,) for n in starts))
+            if (chain := flow.chain(start, [flow.end]))
         }
-        lost = {own: [node for node in flow.products if flow.between(node, chain[0])] for own, chain in chains.items()}
+        lost = {
+            start: [node for node in flow.products if flow.between(node, chain[0])] for start, chain in chains.items()
+        }
         if not any(lost.values()):
             return starts
         best = max(chains, key=self._num_sums)
@@ -532,10 +538,10 @@ class _Look:
                 factors = [flow.active_edges(node)]
             else:
                 continue
-            if any(len(own) > 1 and starts & {operand for operand, _ in own} for own in factors):
+            if any(len(operands) > 1 and starts & {operand for operand, _ in operands} for operands in factors):
                 gates = flow.nearest(node, lambda part: is_a(part, GATES), flow.active)
                 nearest = [flow.nearest(gate, flow.matrices.__contains__, flow.active) for gate in gates]
-                return [flow.matrices[matrix] for own in nearest for matrix in own]
+                return [flow.matrices[matrix] for matrices in nearest for matrix in matrices]
         return []
 
     # ------------------------------------------------------------ one sublayer

@@ -62,7 +62,7 @@ class Rest:
                 self.tied.append(name)
 
     def _matrices(self, name: str) -> list[Node]:
-        return [node for node, own in self.flow.matrices.items() if own == name]
+        return [node for node, matrix in self.flow.matrices.items() if matrix == name]
 
     def _role(self, name: str) -> str:
         flow = self.flow

@@ -49,7 +49,7 @@ class Owners:
         self.sums: dict[str, int] = dict.fromkeys(starts, 0)
         """By stream, how many branches are added to it that several inputs make."""
         self.of = self._made_of()
-        self.shared = {node for node, own in self.of.items() if len(own) > 1}
+        self.shared = {node for node, names in self.of.items() if len(names) > 1}
         self.leads = self._lead_to()
 
     def _made_of(self) -> dict[Node, frozenset[str]]:
@@ -104,15 +104,19 @@ class Owners:
 
     def _side(self, name: str) -> Side:
         graph = self.flow.graph
-        own = {node for node, names in self.of.items() if name in self.leads.get(node, names)}
+        nodes = {node for node, names in self.of.items() if name in self.leads.get(node, names)}
         into = [
             (operand, node)
-            for node in own
+            for node in nodes
             if len(self.leads.get(node, ())) > 1
             for operand in graph.predecessors(node)
-            if operand in self.of and operand not in own
+            if operand in self.of and operand not in nodes
         ]
-        out = [(node, user) for node in own for user in graph.successors(node) if user in self.of and user not in own]
-        ends = [node for node in own if not any(user in own for user in graph.successors(node))]
+        out = [
+            (node, user) for node in nodes for user in graph.successors(node) if user in self.of and user not in nodes
+        ]
+        ends = [node for node in nodes if not any(user in nodes for user in graph.successors(node))]
         is_joined = self.flow.end in self.shared and name != self.main
-        return Side(name=name, starts=self.starts[name], ends=ends, nodes=own, cuts=(*into, *out), is_joined=is_joined)
+        return Side(
+            name=name, starts=self.starts[name], ends=ends, nodes=nodes, cuts=(*into, *out), is_joined=is_joined
+        )

@@ -73,8 +73,8 @@ class Sublayer:
         """The part of the module that it is, by what its matrices' names have in common beyond the block, such as
         blocks.3.ffn2; its number where that is nothing."""
         parts = [weight.name.split(".")[:-1] for weight in self.weights]
-        alike = takewhile(lambda own: len(set(own)) == 1, zip(*parts, strict=False))
-        return ".".join(own[0] for own in alike) or f"sublayer {self.index}"
+        alike = takewhile(lambda words: len(set(words)) == 1, zip(*parts, strict=False))
+        return ".".join(words[0] for words in alike) or f"sublayer {self.index}"
 
     @property
     def is_unknown(self) -> bool:
@@ -122,8 +122,8 @@ def block_of(name: str) -> tuple[str, str] | None:
     >>> block_of("h.3.experts.0.up"), block_of("head.weight")
     (('h.', '3'), None)
     """
-    found = re.match(r"(.*?)(?<![^.])(\d+)\.", name)
-    return None if found is None else (found[1], found[2])
+    match = re.match(r"(.*?)(?<![^.])(\d+)\.", name)
+    return None if match is None else (match[1], match[2])
 
 
 # ---------------------------------------------------------------- what it does to its stream

@@ -60,12 +60,12 @@ class Weight:
     def num_draws(self) -> int:
         """How many independent entries tell its standard deviation as well. Of a matrix that is divided by its largest
         singular value that scatters as this does: relative, by a power of 2/3 of the width less than 1."""
-        own = self.of(self.parameter)
-        if self.factor == 1 or own.numel() < 2:
-            return own.numel()
+        entries = self.of(self.parameter)
+        if self.factor == 1 or entries.numel() < 2:
+            return entries.numel()
         whole = rows_of(self.parameter.detach(), self.output_dims or (self.output_dim,)).double()
         largest = self.factor * torch.linalg.matrix_norm(whole, 2).item()
-        return int(min(own.shape) ** (4 / 3)) if abs(largest - 1) < _OF_ONE else own.numel()
+        return int(min(entries.shape) ** (4 / 3)) if abs(largest - 1) < _OF_ONE else entries.numel()
 
     @property
     def num_matrices(self) -> int:
@@ -108,11 +108,11 @@ def gates_completed(weights: Sequence[Weight]) -> list[Weight]:
 def without_role(weights: Sequence[Weight]) -> Iterator[str]:
     """Which matrices of a sublayer have output features without a role, a line each."""
     for name in dict.fromkeys(weight.name for weight in weights):
-        own = [weight for weight in weights if weight.name == name]
-        if (parts := [weight.features for weight in own if weight.features is not None]) and len(parts) == len(own):
-            rows = math.prod(own[0].parameter.shape[dim] for dim in own[0].output_dims)
+        named = [weight for weight in weights if weight.name == name]
+        if (parts := [weight.features for weight in named if weight.features is not None]) and len(parts) == len(named):
+            rows = math.prod(named[0].parameter.shape[dim] for dim in named[0].output_dims)
             rest = rows - len(torch.cat(parts).unique())
-            if rest and own[0].parameter.ndim == 2:
+            if rest and named[0].parameter.ndim == 2:
                 yield f"{rest} of {rows} output features of {name} have no role"
 
 
@@ -127,16 +127,16 @@ def merged(weights: Sequence[Weight], elsewhere: Collection[str]) -> list[Weight
         if weight.parameter.ndim > 2 and len(weight.output_dims) == 2:
             stacks.setdefault(weight.name, []).append(weight)
     merged = [weight for weight in weights if weight.name not in stacks]
-    for own in stacks.values():
-        outer, inner = (own[0].parameter.shape[dim] for dim in own[0].output_dims)
+    for stack in stacks.values():
+        outer, inner = (stack[0].parameter.shape[dim] for dim in stack[0].output_dims)
         by_role: dict[str, Tensor] = {}
-        for weight in own:
+        for weight in stack:
             mask = by_role.setdefault(weight.role, torch.zeros(outer, inner, dtype=torch.bool))
             mask.view(-1)[slice(None) if weight.features is None else weight.features.cpu()] = True
         is_used = torch.stack([mask.any(1) for mask in by_role.values()]).any(0)
         for role, mask in by_role.items():
-            if own[0].name not in elsewhere:
+            if stack[0].name not in elsewhere:
                 mask[~is_used] = mask[is_used].any(0)
-            features = None if mask.all() else mask.flatten().nonzero().flatten().to(own[0].parameter.device)
-            merged.append(replace(next(w for w in own if w.role == role), features=features))
+            features = None if mask.all() else mask.flatten().nonzero().flatten().to(stack[0].parameter.device)
+            merged.append(replace(next(w for w in stack if w.role == role), features=features))
     return merged

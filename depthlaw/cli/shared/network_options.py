@@ -102,7 +102,7 @@ def recipes_named(text: str, option: str) -> Recipe | tuple[Recipe, ...]:
 
     with refusing(option):
         first, *others = map(recipe, options.some_names(text, option))
-    if len({one.name for one in (first, *others)}) <= len(others):
+    if len({recipe.name for recipe in (first, *others)}) <= len(others):
         raise BadInputError(f"{option} {text}: a recipe is named twice")
     return (first, *others) if others else first
 
@@ -209,7 +209,7 @@ class Transformer:
         if (model := self.recipe) is None:
             return self, width
         if isinstance(model, tuple):
-            names = ",".join(one.name for one in model)
+            names = ",".join(recipe.name for recipe in model)
             raise BadInputError(f"--recipe {names}: give one; several side by side are for depthlaw predict")
         from depthlaw.recipes.recipe import RECIPE_TOKENS
 
@@ -337,7 +337,7 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
 
     def through(count: Any, times: int) -> Any:
         """Of one stack, or of both sides."""
-        return tuple(times * one for one in count) if isinstance(count, tuple) else times * count
+        return tuple(times * number for number in count) if isinstance(count, tuple) else times * count
 
     return [
         {"visits": times, **{name: through(count, times) for name, count in depth.items()}}

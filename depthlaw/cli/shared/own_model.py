@@ -64,8 +64,8 @@ def placing(shows_traceback: bool) -> Iterator[None]:
             traceback.print_exception(cause)
         installed = {*sysconfig.get_paths().values(), str(ROOT / "depthlaw")}
         frames = traceback.extract_tb(cause.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        of_user = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
+        where = f" ({of_user[-1].filename}, line {of_user[-1].lineno})" if of_user else ""
         more = "" if shows_traceback else "; --traceback shows all of it"
         raise BadInputError(f"{error}{where}{more}") from error
 

@@ -88,8 +88,8 @@ def _rescaled_in_torch(s: Values) -> list[bool | None]:
     answers: list[bool | None] = []
     for power in range(-6, 7):
         at = {alpha: 10.0**power, eps: 1e-2}
-        own, branch, other = (float(s[name].subs(at)) for name in ("eps", "branch", "other_eps"))
-        left, right = layer_norm(10.0**power * x + f, own), layer_norm(x + branch * f, other)
+        first_eps, branch, other = (float(s[name].subs(at)) for name in ("eps", "branch", "other_eps"))
+        left, right = layer_norm(10.0**power * x + f, first_eps), layer_norm(x + branch * f, other)
         answers.append(bool(torch.allclose(left, right, rtol=0.0, atol=ROUNDING)))
     return answers
 
