@@ -120,7 +120,7 @@ class Cluster(Executor):
             reason = " ".join(str(error).split())
             raise ValueError(f"no cluster at {address}: {reason} (allowed: a Dask scheduler's address)") from None
         try:
-            self._told = self._ask()
+            self._facts = self._ask()
         except BaseException:
             self._client.close()
             raise
@@ -154,11 +154,11 @@ class Cluster(Executor):
     @property
     def addresses(self) -> list[str]:
         """Of the workers that were there when it was made."""
-        return [facts["address"] for facts in self._told]
+        return [facts["address"] for facts in self._facts]
 
     def workers(self, device: str) -> Workers:
         """device: "auto" is a GPU where every worker has one. ValueError, in one line, for cuda where one has none."""
-        gpus = [facts["gpu"] for facts in self._told]
+        gpus = [facts["gpu"] for facts in self._facts]
         if device == "cuda" and not all(gpus):
             raise ValueError(f"device cuda: a worker of {self._address} sees no GPU (allowed: auto, cpu)")
         if device != "cpu" and all(gpus):
@@ -166,9 +166,9 @@ class Cluster(Executor):
             names = " and ".join(sorted({gpu["name"] for gpu in gpus}))
             return Workers(num_workers=len({gpu["id"] for gpu in gpus}), device="cuda", device_name=names, free=free)
         threads = Counter[str]()
-        for facts in self._told:
+        for facts in self._facts:
             threads[facts["host"]] += facts["threads"]
-        free = min(min(of["free"] / threads[of["host"]], of["left"] / of["threads"]) for of in self._told)
+        free = min(min(of["free"] / threads[of["host"]], of["left"] / of["threads"]) for of in self._facts)
         return Workers(num_workers=threads.total(), device="cpu", device_name="cpu", free=max(0, int(free)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

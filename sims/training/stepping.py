@@ -34,7 +34,7 @@ _BY_NORM = ("lars", "lamb")
 
 
 @dataclass(frozen=True)
-class _Own:
+class _Member:
     """A member's optimizer, and its leaves: each with where it begins and ends in the member's row."""
 
     config: TrainConfig
@@ -68,11 +68,11 @@ class Weights:
         self, rows: Tensor, configs: Sequence[TrainConfig], groups: Sequence[Sequence[_Group]]
     ) -> None:
         """groups: of each member, that of each parameter in the order of the row."""
-        self._own: list[_Own] = []
+        self._members: list[_Member] = []
         for row, config, of_member in zip(rows, configs, groups, strict=True):
             pieces = list(self._cut(row, of_member, config))
             leaves = [(leaf, begin, begin + sum(sizes)) for _, leaf, begin, sizes in pieces]
-            self._own.append(_Own(config, leaves, _optimizer(pieces, config)))
+            self._members.append(_Member(config, leaves, _optimizer(pieces, config)))
 
     def _cut(self, row: Tensor, groups: Sequence[_Group], config: TrainConfig) -> Iterator[_Piece]:
         """The parts of a row that the optimizer takes for its parameters."""
@@ -95,7 +95,7 @@ class Weights:
         self._place_leaves()
 
     def _place_leaves(self) -> None:
-        for row, gradient, member in zip(self.rows, self.gradients, self._own, strict=True):
+        for row, gradient, member in zip(self.rows, self.gradients, self._members, strict=True):
             for leaf, begin, end in member.leaves:
                 shape = leaf.shape
                 leaf.data, leaf.grad = row[begin:end].view(shape), gradient[begin:end].view(shape)
@@ -122,7 +122,7 @@ class Weights:
 
     def take_step(self, members: Sequence[int], step: int) -> None:
         """members: those whose loss was finite."""
-        for state in (self._own[member] for member in members):
+        for state in (self._members[member] for member in members):
             if state.config.clip_norm is not None:
                 nn.utils.clip_grad_norm_([leaf for leaf, _, _ in state.leaves], state.config.clip_norm)
             for group in state.optimizer.param_groups:
@@ -131,7 +131,7 @@ class Weights:
 
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these."""
-        self._own = [self._own[index] for index in kept]
+        self._members = [self._members[index] for index in kept]
         self._place(self.rows[list(kept)])
 
     def state(self, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -140,7 +140,7 @@ class Weights:
         return weights, self._optimizer_of(member)
 
     def _optimizer_of(self, member: int) -> dict[str, Any]:
-        return self._own[member].optimizer.state_dict()
+        return self._members[member].optimizer.state_dict()
 
     @torch.no_grad()
     def restore(self, member: int, kept: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ class Weights:
         self._restore_optimizer(member, kept["optimizer"])
 
     def _restore_optimizer(self, member: int, kept: Mapping[str, Any]) -> None:
-        self._own[member].optimizer.load_state_dict(dict(kept))
+        self._members[member].optimizer.load_state_dict(dict(kept))
 
 
 class Rows(Weights):
@@ -242,7 +242,7 @@ class ShardedWeights(Weights):
         leaves = [parameter for _, parameter in self._named]
         pieces = [_Piece(group, leaf, 0, [leaf.numel()]) for group, leaf in zip(groups, leaves, strict=True)]
         optimizer = _optimizer(pieces, config, self._processes)
-        self._own = [_Own(config, [(leaf, 0, leaf.numel()) for leaf in leaves], optimizer)]
+        self._members = [_Member(config, [(leaf, 0, leaf.numel()) for leaf in leaves], optimizer)]
 
     def take_gradients(self, loss: Tensor) -> None:
         for _, parameter in self._named:
@@ -265,13 +265,13 @@ class ShardedWeights(Weights):
         """What a checkpoint keeps: the weights and what the optimizer keeps of them, under names of their own."""
         kept = {f"weights.{name}": parameter.detach() for name, parameter in self._named}
         for name, parameter in self._named:
-            state = self._own[0].optimizer.state[parameter]
+            state = self._members[0].optimizer.state[parameter]
             kept |= {f"optimizer.{name}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
         return kept
 
     def restore(self, member: int, kept: Mapping[str, Any]) -> None:
         # A step of length 0 makes whatever the optimizer keeps, which is then written over.
-        optimizer = self._own[member].optimizer
+        optimizer = self._members[member].optimizer
         for group in optimizer.param_groups:
             group["lr"] = 0.0
         for _, parameter in self._named:

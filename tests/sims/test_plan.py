@@ -117,7 +117,7 @@ def test_optimizers_keep_so_much(name: str) -> None:
     config = replace(BASE, optimizer=name, model=replace(MODEL, norm_eps=1e-5))
     run = together(config)
     next(run.steps())
-    optimizer = run.weights._optimizer if isinstance(run.weights, Rows) else run.weights._own[0].optimizer
+    optimizer = run.weights._optimizer if isinstance(run.weights, Rows) else run.weights._members[0].optimizer
     kept = sum(
         value.numel()
         for state in optimizer.state.values()
