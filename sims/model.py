@@ -208,7 +208,7 @@ class Transformer(nn.Module):
     receive: a function, or None. In a backward pass it gets the two factors of each matrix's gradient, once for each
     visit, and the matrix has no gradient: a norm of it can be taken while it is small and near, and no two are held.
     is_traced: whether a sublayer of pieces alone is one node of torch's graph. A subclass that puts something else in
-    the place of a piece says no.
+    the place of a piece says no. It is one class, since it is one torch module: what it builds, it runs.
     """
 
     is_traced = True

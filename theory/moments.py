@@ -6,7 +6,8 @@
 ``precise``      a number by mpmath to any count of digits, by two rules at two precisions, which must agree.
 ``numeric``      the same as a double, in microseconds.
 
-An activation is two smooth branches, phi on u > 0 and on u < 0, continuous at 0; all else is computed from them.
+An activation is two smooth branches, phi on u > 0 and on u < 0, continuous at 0; all else is computed from them. The
+four ways stand in one module, since each is held against the others.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Network:
     only these have the fields below it. block: what the block has beyond that of the papers. recipe: a published model,
     which then decides what scheme, activation and norms would. has_wide_heads: whether theory takes heads to be
     infinitely large, instead of as large as they are built. ValueError for an unknown arch, and for counts that do not
-    go with it.
+    go with it. It is one class, since theory's network and the sims' have to be of the same numbers.
 
     >>> from depthlaw.network.network import Network
     >>> from depthlaw.theory.schemes import scheme

@@ -24,6 +24,9 @@ with the weights as they are: at step 0 what theory predicts, later what became 
 function has moved: the root mean square, over all logits of that sequence, of the change since step 0; ``in_step``
 that of the step just taken. Both, and the update, are computed in the precision of the weights.
 
+It is one module, since a run, what is seen of it on the way and its checkpoint are one state: a number that one of them
+keeps is asked by the others.
+
 ``TrainConfig`` is all that decides a run. Losses are in nats a label; with a checkpoint, a run that was stopped goes on
 bit for bit.
 

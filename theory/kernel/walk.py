@@ -6,6 +6,9 @@ matrix, over its units. The n tokens are those of all sequences of the batch. r 
 A walk is made once for several sets of quasi-random points: a matrix is (sets, n, n), a number that multiplies it is
 (sets, 1, 1), and what is told of each set (sets,). What does not lead on to the next gradient waits, and is computed
 for many sublayers at once, which are an axis in front.
+
+It is one module, since what a sublayer does forward, what it sends back and what its parameters get of both read the
+same matrices, and a change of one is a change of all three.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 DN-08; the assumptions, DN-11, held against the scheme that they lead to, DeepNorm at the printed alpha and beta; and
 the gradient of a LayerNorm, DN-15.
 
-One sublayer of the scalar model is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1.
+One sublayer of the scalar model is f(x) = (alpha + v w) / sqrt(alpha^2 + v^2 w^2) x with weights v and w, d = 1. The
+module is one section of the paper's appendix, read in its order.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 All are held against the scalar model that they are proved in and against wide networks. theta_i are the weights v_i and
 w_i of sublayer i. N encoder layers have 2 sublayers each, M decoder layers have 3: self-attention, cross-attention,
 FFN. In a wide network a logit moves by at most ||df/dW||_F ||dW||_F, and the theorems have it move by s ||dtheta||:
-||df/dW||^2 <= d s^2 is that bound with ||dtheta|| = sqrt(d) ||dW||_F.
+||df/dW||^2 <= d s^2 is that bound with ||dtheta|| = sqrt(d) ||dW||_F. They stand in one module, since the same networks
+are held against all three.
 """
 
 from __future__ import annotations

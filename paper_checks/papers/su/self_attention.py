@@ -5,7 +5,8 @@ xbar = sum_j p_j x_j. Then, for every loss,
 
     lambda_v dL/dlambda_v = g . xbar,      lambda_q dL/dlambda_q = g . sum_j p_j (a_j - abar) x_j,
 
-where g is what arrives behind W. Letters: T tokens, d width, s^2 the variance of the logits.
+where g is what arrives behind W. Letters: T tokens, d width, s^2 the variance of the logits. The module is one section
+of the article, read in its order.
 """
 
 from __future__ import annotations
