@@ -5,8 +5,8 @@ direction of an optimizer's real first step, the objective moves by -lr <g, s>; 
 a power of the width (``config.NORMALISATION``) that is the update U per unit learning rate. What else the step moves
 (another logit, the last hidden state, the loss) is the forward-mode derivative along s. No step size is chosen.
 
-Dimensions: E ensemble members, B batch, T tokens, D d_model. It is one module, since all of it is taken from one forward
-and one backward pass.
+Dimensions: E ensemble members, B batch, T tokens, D d_model. All of it is taken from one forward and one
+backward pass, and so stands in one module.
 
 ``Task`` says what the networks are given and what is read, ``draw_inputs`` draws it, ``first_order`` takes one forward
 and one backward pass, ``roles_of`` adds up by role: (E,) each, E members. ``logit_tangents`` is what a step, whoever

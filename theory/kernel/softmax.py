@@ -97,7 +97,8 @@ class Attention:
     side's first attention, where they are mixed into these; value_weights: of own values and of those. head_size: None
     for infinite. norms: which of q, k and v have a norm. positions: (n,) and (m,), the places of the tokens, of which
     rotary positions need to know. norm_eps: of the norms. which: the quasi-random points, of several sets where
-    it has arrays. It is one class, since its averages over the points are made once, and the way back asks for them all.
+    it has arrays. It is one class, since its averages over the points are made once, and the way back asks
+    for them all.
     """
 
     def __init__(
