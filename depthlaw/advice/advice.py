@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from depthlaw.advice.code import code
-from depthlaw.advice.own import OwnNetwork, warnings_of
+from depthlaw.advice.own import OwnNetwork, first_of, warnings_of
 from depthlaw.advice.remedies import REPLICATES, TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, after_start, factors_of, matters_of, ranked, vanished_of
 from depthlaw.advice.text import FLAT, line, show
@@ -48,7 +48,8 @@ class Advice:
     shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
     role and of "update", as it is: the update at the deeper over that at the shallower, its exponent in the depth, and
     the role's share at the deeper. matters: roles whose share at either depth is at least ``MATTERS``. remedies: the
-    best one first. remarks: a line each; warnings: those that stand before everything else."""
+    best one first. remarks: a line each; warnings: those that stand before everything else; first: what is to be done
+    before any of it, empty where there is nothing."""
 
     shallow: Network
     deep: Network
@@ -60,6 +61,7 @@ class Advice:
     remedies: Sequence[Remedy]
     remarks: Sequence[str]
     warnings: Sequence[str] = ()
+    first: str = ""
 
     def __repr__(self) -> str:
         return f"<Advice: {line(self)}>"
@@ -101,7 +103,7 @@ class Advice:
             "to": self.deep.lengths,
             "as_it_is": as_it_is,
             "remedies": [self._remedy(remedy) for remedy in self.remedies],
-            "remarks": [*self.warnings, *self.remarks],
+            "remarks": [*([self.first] if self.first else []), *self.warnings, *self.remarks],
         }
 
     @property
@@ -347,7 +349,7 @@ def of_model(
         deep = networks[number]
         advice = compared(shallow, deep, optimizer)
         warnings = tuple(warnings_of(shallow, deep, advice.factors["update"]))
-        advices.append(replace(advice, warnings=warnings))
+        advices.append(replace(advice, warnings=warnings, first=first_of(told)))
     return advices
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+
 from depthlaw.network.kernel import SHARED
 from depthlaw.network.network import Network, NoTheoryError, sublayers_of
 from depthlaw.sims.config import MATRICES, ModelConfig, Task
@@ -81,11 +84,25 @@ class OwnNetwork(Network):
         from depthlaw.auditing.updates import answered
 
         try:
-            answer = answered(config or self.numbers, self.given, optimizer, advance)
-        except (ValueError, ArithmeticError) as error:
-            raise NoTheoryError(str(error) or type(error).__name__) from error
+            with np.errstate(over="ignore", invalid="ignore"):
+                answer = answered(config or self.numbers, self.given, optimizer, advance)
+        except ValueError as error:
+            raise NoTheoryError(str(error)) from error
+        except ArithmeticError:
+            raise self._beyond_floats() from None
+        largest = max(max(one.second_moment for one in side) for side in answer.streams.values())
+        if not (largest < torch.finfo(torch.float32).max ** 2 and answer.update < math.inf):
+            raise self._beyond_floats()
         there = {*(weight.role for weight in self.read.built.weights), *self.read.built.others.values()}
         return replace(answer, roles={role: value for role, value in answer.roles.items() if role in {*there, "head"}})
+
+    def _beyond_floats(self) -> NoTheoryError:
+        from depthlaw.auditing.beyond import first_of_all
+
+        return NoTheoryError(
+            f"{self.scheme.name} of {self.read.asked:,} layers has numbers beyond the floats, so there is nothing to tune: "
+            f"{first_of_all(self.read.built)}"
+        )
 
     def with_numbers_of(self, shallow: OwnNetwork) -> ModelConfig:
         """This network with what hangs on the number of layers read at the shallower one's; what hangs on a layer's
@@ -141,6 +158,15 @@ def mean_ratio(first: Sequence[float], last: Sequence[float]) -> float:
     logs = [math.log(a / b) for a, b in zip(first, last, strict=False) if a > 0 and b > 0]
     ratio = math.exp(fmean(logs)) if logs else 1.0
     return ratio if abs(ratio - 1) > _ONE else 1.0
+
+
+def first_of(audit: Audit) -> str:
+    """What is to be done before anything is tuned; empty where there is no such thing."""
+    from depthlaw.auditing.beyond import first_of_all
+
+    if audit.exponential is None and not audit.explodes:
+        return ""
+    return f"with depth this model explodes: {first_of_all(audit.depths[-1].built)}"
 
 
 def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:

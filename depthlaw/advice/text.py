@@ -61,6 +61,8 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     """advices: of one model at one or several depths, the deepest last."""
     last = advices[-1]
     page.say(_nothing(advices), "bold")
+    if last.first:
+        page.say(f"First of all: {last.first}.", "bold red")
     best, other = last.remedies[0], other_way(last.remedies)
     at = f" at {layers_text(last.deep)} layers" if len(advices) > 1 else ""
     if best.changes:

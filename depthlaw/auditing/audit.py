@@ -172,7 +172,8 @@ def audit(
     of_groups, of_decay = compare_groups(depths, claimed)
     lost = list(lost_on_meta(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
-    remarks = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
+    overflows = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
+    remarks = list(overflows)
     remarks += lost_gradients(depths, len(seeds)) if measures else []
     has_law = not any(fault.kind in (*NO_LAW, *NOT_INDEPENDENT) for fault in findings.faults)
     rows: list[Mapping[str, float]] = []
@@ -217,6 +218,7 @@ def audit(
         far=beyond,
         remarks=[*remarks, *of_decay],
         exponential=exponential(depths, findings, optimizer) if has_law and rows else None,
+        explodes=bool(overflows),
         by_layer=rows_of(depths[-1].built, depths[-1].layers, answer) if by_layer else None,
     )
 

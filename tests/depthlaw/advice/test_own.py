@@ -107,9 +107,16 @@ OWN: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+@pytest.fixture
+def _exponential() -> None:
+    """Of depths beyond those that are asked for."""
+
+
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what an audit says of depths that nobody asks for here."""
+    if "_exponential" in request.fixturenames:
+        return
     monkeypatch.setattr("depthlaw.auditing.audit.exponential", lambda *_: None)
 
 
@@ -356,3 +363,27 @@ def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> Non
 )
 def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:
     assert says in refusal("advise", *more.split(), *QUESTION)
+
+
+class NoNorms(Odd):
+    """The same layers, whose norms do nothing."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__(num_layers)
+        for block in self.stack:
+            block.n1, block.n2 = nn.Identity(), nn.Identity()
+        for one in self.parameters():
+            if one.ndim > 1:
+                nn.init.normal_(one, std=3 * one.shape[-1] ** -0.5)
+
+
+@pytest.mark.usefixtures("_exponential")
+def test_of_numbers_that_explode_it_is_said_what_to_do_first() -> None:
+    """A model without norms: a line before all advice, and where nothing can be computed any more that line alone."""
+    (told,) = of_model(NoNorms, 1, [2], "adamw")
+    lines = str(told).splitlines()
+    assert any(line.startswith("First of all: with depth this model explodes: its branches have no norm") for line in lines)
+    assert told.first in told.document()["remarks"]
+    with pytest.raises(ValueError, match=r"NoNorms of 40 layers has numbers beyond the floats.*first put a norm") as refused:
+        of_model(NoNorms, 1, [40], "adamw")
+    assert "\n" not in str(refused.value)

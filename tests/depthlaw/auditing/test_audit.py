@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from transformers import CONFIG_MAPPING
 
 import depthlaw
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.beyond import extrapolated, missed_by, outside
+from depthlaw.auditing.beyond import extrapolated, missed_by, no_power, outside
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.initialise import Initialised
@@ -1387,7 +1387,8 @@ def test_a_recipe_of_two_sums_a_layer_is_near_to_none_of_others(name: str, besid
 
 @pytest.mark.usefixtures("beyond")
 def test_growth_that_is_no_power_is_told_as_exponential() -> None:
-    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power."""
+    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power. It is
+    told by exponents that rise beyond those of any power."""
     for law, layers, is_exponential in ((xavier, (8, 16), True), (gallery_field.by_deepnorm, (4, 8), False)):
         build = transformer(replace(gallery_field.VASWANI, branch_weight=gallery_field.alpha), law)
         answer = audit(build, layers, num_seeds=1)
@@ -1396,7 +1397,66 @@ def test_growth_that_is_no_power_is_told_as_exponential() -> None:
         assert ("the update grows exponentially with depth" in repr(answer)) is is_exponential
         assert (answer.document()["exponential"] is not None) is is_exponential
         if answer.exponential is not None:
-            assert answer.exponential[:2] == (64, 128) and 6 < answer.exponential.factor < 10
+            told, factors = answer.exponential
+            assert told[:4] == [16, 32, 64, 128] and 6 < factors[2] < 10
+            assert [*factors] == sorted(factors) and factors[-1] > 16
+            assert f"x {factors[0]:.3g} from 16 to 32, x {factors[1]:.3g} from 32 to 64" in " ".join(str(answer).split())
+
+
+def _sum_of_powers(number: int) -> float:
+    return 100 * number + number**2
+
+
+def _beyond_the_floats(number: int) -> float:
+    if number > 16:
+        raise OverflowError
+    return 10.0**number
+
+
+@pytest.mark.parametrize(
+    ("law", "factors"),
+    [
+        (lambda number: math.exp(0.03 * number), 6),
+        (_beyond_the_floats, 3),
+        (_sum_of_powers, None),
+        (lambda number: math.sqrt(number) + 100, None),
+        (float, None),
+    ],
+)
+def test_a_power_has_exponents_that_settle(law: Callable[[int], float], factors: int | None) -> None:
+    """Of a sum of two powers they rise first."""
+    told = no_power(law, 4)
+    assert (None if told is None else len(told.factors)) == factors
+
+
+@pytest.mark.usefixtures("beyond")
+def test_what_overflows_is_not_told_as_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks without norms at torch's own initialisation: from 2 to 4 layers they look like a power."""
+    monkeypatch.setattr("depthlaw.auditing.audit.FAR", (10_000,))
+    build = partial(NoNorms, width=32)
+    answer = audit(build, (2, 4), num_seeds=1)
+    assert answer.explodes and answer.exponential is not None
+    assert "the update grows exponentially with depth" in repr(answer) and "N^" not in repr(answer)
+    assert answer.faults == [] and "no norm" in str(answer)
+    monkeypatch.setattr("depthlaw.auditing.audit.exponential", lambda *_: None)
+    assert "its numbers explode with depth" in repr(audit(build, (2, 4), num_seeds=1))
+
+
+class NoNorms(nn.Module):
+    """Pre-norm layers of torch, whose norms do nothing."""
+
+    def __init__(self, num_layers: int, width: int) -> None:
+        super().__init__()
+        layer = partial(nn.TransformerEncoderLayer, width, 4, 4 * width, 0.0, norm_first=True, batch_first=True)
+        self.layers = nn.ModuleList(layer() for _ in range(num_layers))
+        for one in self.layers:
+            one.norm1, one.norm2 = nn.Identity(), nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer._sa_block(x, None, None)
+            x = x + layer._ff_block(x)
+        return x
 
 
 def test_a_mixture_of_experts_is_told_with_its_router(beside: Callable[..., None]) -> None:
