@@ -159,14 +159,17 @@ class Advice:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         is_tuned: bool = False,
+        others: Sequence[str] = (),
     ) -> Any:
         """Make a model that was just built with the deeper number of layers what a remedy wants, in place, and give the
         groups of its parameters for torch.optim; of muon and muon+adamw two lists, for Muon and for what is beside it.
 
         Of advice for a model of one's own, ``advise(model=...)``. lr, eps, weight_decay: those of the tuned model.
-        remedy: its name, or "best". is_tuned: for the tuned model, where the remedy changes that one, too. ValueError,
-        in one line, where the remedy wants another forward pass, the model is not the one that was read, or its
-        parameters were scaled already.
+        remedy: its name, or "best". is_tuned: for the tuned model, where the remedy changes that one, too. others:
+        names of parameters that the model which was read has not, such as those of a head; else these are refused. The
+        model may be wrapped, as DDP, torch.compile and a model with a head do, whose names begin with a word more.
+        ValueError, in one line, where the remedy wants another forward pass, the model is not the one that was read, or
+        its parameters were scaled already.
         """
         from depthlaw.advice.own_changes import changed_by, initialised, param_groups
 
@@ -178,7 +181,7 @@ class Advice:
             raise ValueError(f"{remedy} is not in the parameters alone: {'; '.join(changed.must_change)}")
         if model in _APPLIED:
             raise ValueError("apply has scaled the parameters of this model already: build it anew")
-        rows = initialised(model, changed)
+        rows = initialised(model, changed, others)
         if changed.slices or any(row.scale != 1 for _, row in rows.values()):
             _APPLIED.add(model)
         return param_groups(rows, self.optimizer, lr, eps, weight_decay)
