@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _ONE = 1e-4
 """Relative: a weight that is so near to another is it."""
-_MISSED = 1.25
-"""A factor between the growth that is measured and the one that is predicted, of which something is to be said."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -171,8 +169,8 @@ def first_of(audit: Audit) -> str:
 
 def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:
     """What the audit has to say before anything is changed. grown: the predicted growth of the update."""
+    from depthlaw.auditing.beyond import Growth
     from depthlaw.auditing.reading.look import pattern_of
-    from depthlaw.sims.stats import estimate, ratio
 
     audit, built = deep.audit, deep.read.built
     if audit.faults:
@@ -182,18 +180,11 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
     others = [name for name, role in built.others.items() if role in unknown and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
     has_experts = any(w.role in MATRICES["ffn"] and (w.expert or w.num_matrices > 1) for w in built.weights)
-    samples = [[own["update"] for own in network.read.updates if "update" in own] for network in (shallow, deep)]
-    if all(len(own) > 1 for own in samples):
-        before, after = map(estimate, samples)
-        found = ratio(after, before)
-        is_off = max(found.mean / grown, grown / found.mean) > _MISSED
-        low, high = found.low or 0.0, found.high or math.inf
-        if has_experts or (is_off and not low <= grown <= high):
-            yield (
-                f"measured on {len(samples[0])} models of each depth, the update grows x {found.mean:.3g} "
-                f"({low:.3g} to {high:.3g}), and x {grown:.3g} is predicted: what is said here is of the "
-                "prediction"
-            )
+    growth = Growth.of(shallow.read, deep.read, grown)
+    if growth is not None and not growth.is_as_predicted:
+        yield f"{growth.text}: trust what is measured; what is said here is of the prediction"
+    elif growth is not None and has_experts:
+        yield f"{growth.text}: how it grows is as predicted, which is all that is used here, if its size is not"
     if has_experts:
         named = f" ({', '.join(inside)})" if inside else ""
         yield (

@@ -223,9 +223,7 @@ def _start_of(names: Iterable[str], rows: Mapping[str, Row]) -> str:
 
 
 @torch.no_grad()
-def initialised(
-    model: nn.Module, changed: Changed, others: Sequence[str] = ()
-) -> dict[str, tuple[nn.Parameter, Row]]:
+def initialised(model: nn.Module, changed: Changed, others: Sequence[str] = ()) -> dict[str, tuple[nn.Parameter, Row]]:
     """Scale the values that a module was just built with. By name, its trained parameters and their rows. others: names
     of those that the module which was read has not. ValueError, in one line, where there are more of these, or where
     some of its layers' are missing, as in another number of layers."""

@@ -9,6 +9,7 @@ Modules are built and run, which is code of whoever wrote them; nothing else of 
 from __future__ import annotations
 
 import io
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -26,6 +27,7 @@ from depthlaw.auditing.answer import Answer, Nearest
 from depthlaw.auditing.beyond import (
     FAR,
     NO_LAW,
+    Growth,
     explodes,
     exponential,
     extrapolated,
@@ -190,7 +192,8 @@ def audit(
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             if not any(fault.kind == "identical-layers" for fault in findings.faults):  # which says so itself
                 missed = missed_by(depths, rows)
-                remarks += outside(depths[-1], missed)
+                grown = rows[-1]["update"] / rows[0]["update"] if rows[0]["update"] else math.inf
+                remarks += outside(depths[-1], missed, Growth.of(depths[0], depths[-1], grown))
         except (ValueError, ArithmeticError) as error:
             rows, answer = [], None
             remarks.append(f"there is no prediction of this block: {in_words(error)}")

@@ -21,7 +21,7 @@ from depthlaw.auditing.models import Depth
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config, of_few_tokens, predicted, task_of
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
-from depthlaw.sims.stats import estimate
+from depthlaw.sims.stats import Estimate, estimate, ratio
 from depthlaw.system.page import times
 
 FAR = (100, 1000)
@@ -364,8 +364,44 @@ def missed_by(depths: Sequence[Depth], rows: Sequence[Mapping[str, float]]) -> M
     return missed
 
 
-def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator[str]:
-    """A line where predictions are not what is measured, with what they leave out of this block."""
+class Growth(NamedTuple):
+    """Of the update from one depth to another. measured: on num_models of each."""
+
+    measured: Estimate
+    predicted: float
+    num_models: int
+
+    @classmethod
+    def of(cls, shallow: Depth, deep: Depth, predicted: float) -> Growth | None:
+        """None where fewer than two models of a depth were measured."""
+        samples = [[own["update"] for own in depth.updates if own.get("update")] for depth in (shallow, deep)]
+        if not all(len(own) > 1 for own in samples):
+            return None
+        before, after = map(estimate, samples)
+        return cls(ratio(after, before), predicted, len(samples[0]))
+
+    @property
+    def is_as_predicted(self) -> bool:
+        low, high = self.measured.low or 0.0, self.measured.high or math.inf
+        factor = self.measured.mean / self.predicted
+        return max(factor, 1 / factor) <= _MISSED or low <= self.predicted <= high
+
+    @property
+    def text(self) -> str:
+        of = self.measured
+        return (
+            f"measured on {self.num_models} models of each depth, the update grows {times(of.mean)} ({of.low or 0:.3g} to "
+            f"{of.high or math.inf:.3g}), and {times(self.predicted)} is predicted"
+        )
+
+
+_MISSED = 1.25
+"""A factor between the growth that is measured and the one that is predicted, of which something is to be said."""
+
+
+def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Growth | None = None) -> Iterator[str]:
+    """A line where predictions are not what is measured, with what they leave out of this block. growth: from the
+    shallowest depth to this one."""
     if not missed:
         return
     built = depth.built
@@ -386,7 +422,13 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
         else "The prediction leaves out that the width is finite, and nothing else that is known"
     )
     ratios = [max(is_ / told, told / is_) for is_, told in missed.values()]
-    rest = "" if max(ratios) < _USELESS else ", and no prediction of it at any depth"
+    rest = ""
+    if max(ratios) >= _USELESS and growth is not None and growth.is_as_predicted:
+        rest = (
+            f". It is off in size; how it grows is as predicted, on which alone `depthlaw advise` rests: {growth.text}"
+        )
+    elif max(ratios) >= _USELESS:
+        rest = ", and no prediction of it at any depth"
     yield (
         f"at {depth.asked} layers what is measured is not what is predicted "
         f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}), so trust what is measured{rest}. {why}"

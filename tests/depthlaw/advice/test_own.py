@@ -332,7 +332,9 @@ def test_a_model_of_another_depth_is_refused(num_layers: int) -> None:
     advice, model = asked("pre", "adamw"), made("pre", num_layers, 0)
     with pytest.raises(ValueError, match=rf"stack.{min(num_layers, MANY)}.n1.weight"):
         advice.apply(model, lr=1.0)
-    with pytest.raises(ValueError, match=r"this model has \d+ parameters in its layers and the one that was read has \d+"):
+    with pytest.raises(
+        ValueError, match=r"this model has \d+ parameters in its layers and the one that was read has \d+"
+    ):
         pasted(advice.code(advice.remedies[0]))["initialise"](model)
 
 
@@ -435,8 +437,12 @@ def test_of_numbers_that_explode_it_is_said_what_to_do_first() -> None:
     """A model without norms: a line before all advice, and where nothing can be computed any more that line alone."""
     (told,) = of_model(NoNorms, 1, [2], "adamw")
     lines = str(told).splitlines()
-    assert any(line.startswith("First of all: with depth this model explodes: its branches have no norm") for line in lines)
+    assert any(
+        line.startswith("First of all: with depth this model explodes: its branches have no norm") for line in lines
+    )
     assert told.first in told.document()["remarks"]
-    with pytest.raises(ValueError, match=r"NoNorms of 40 layers has numbers beyond the floats.*first put a norm") as refused:
+    with pytest.raises(
+        ValueError, match=r"NoNorms of 40 layers has numbers beyond the floats.*first put a norm"
+    ) as refused:
         of_model(NoNorms, 1, [40], "adamw")
     assert "\n" not in str(refused.value)

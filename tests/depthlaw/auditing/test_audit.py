@@ -20,7 +20,7 @@ from transformers import CONFIG_MAPPING
 
 import depthlaw
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.beyond import extrapolated, missed_by, no_power, outside
+from depthlaw.auditing.beyond import Growth, extrapolated, missed_by, no_power, outside
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.initialise import Initialised
@@ -1400,7 +1400,9 @@ def test_growth_that_is_no_power_is_told_as_exponential() -> None:
             told, factors = answer.exponential
             assert told[:4] == [16, 32, 64, 128] and 6 < factors[2] < 10
             assert [*factors] == sorted(factors) and factors[-1] > 16
-            assert f"x {factors[0]:.3g} from 16 to 32, x {factors[1]:.3g} from 32 to 64" in " ".join(str(answer).split())
+            assert f"x {factors[0]:.3g} from 16 to 32, x {factors[1]:.3g} from 32 to 64" in " ".join(
+                str(answer).split()
+            )
 
 
 def _sum_of_powers(number: int) -> float:
@@ -1468,6 +1470,13 @@ def test_a_mixture_of_experts_is_told_with_its_router(beside: Callable[..., None
     assert any("by a router (layers.*.mlp.gate.weight)" in remark for remark in answer.findings.remarks)
     (remark,) = outside(answer.depths[-1], {"update": (23.5, 82.5)})
     assert "nothing else that is known" not in remark and "a few experts of many" in remark
+    assert "no prediction of it at any depth" in remark
+    off = {"update": (23.5, 82.5)}
+    for grown, is_borne_out in ((2.0, True), (9.0, False)):  # the audit and advise say the same of the prediction
+        growth = Growth(estimate([1.9, 2.0, 2.1]), grown, 3)
+        (remark,) = outside(answer.depths[-1], off, growth)
+        assert ("how it grows is as predicted" in remark) is is_borne_out
+        assert ("no prediction of it at any depth" in remark) is not is_borne_out
     assert "no differences from the recipe llama-2 beside its mixtures of experts" in repr(answer)
 
 
