@@ -98,8 +98,8 @@ class OwnNetwork(Network):
         from depthlaw.auditing.beyond import first_of_all
 
         return NoTheoryError(
-            f"{self.scheme.name} of {self.read.asked:,} layers has numbers beyond the floats, so there is nothing to tune: "
-            f"{first_of_all(self.read.built)}"
+            f"{self.scheme.name} of {self.read.asked:,} layers has numbers beyond the floats, so there is nothing to "
+            f"tune: {first_of_all(self.read.built)}"
         )
 
     def with_numbers_of(self, shallow: OwnNetwork) -> ModelConfig:

@@ -36,8 +36,9 @@ class Changed:
     """What a remedy makes of a module that its own code has built.
 
     rows: by parameter of the module that was read. folds: by side, what its last matrices are multiplied by in place of
-    a weight of the forward pass. slices: of fused matrices whose parts are scaled differently, the
-    part and its factor. others: of parameters that only the user's model has, as its head. must_change: lines on a forward pass that has to have other weights; empty where it has not.
+    a weight of the forward pass. slices: of fused matrices whose parts are scaled differently, the part and its factor.
+    others: of parameters that only the user's model has, such as a head. must_change: lines on a forward pass that has
+    to have other weights; empty where it has not.
     """
 
     rows: Mapping[str, Row]

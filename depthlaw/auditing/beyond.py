@@ -117,9 +117,9 @@ def no_power(update: Callable[[int], float], start: int) -> Exponential | None:
     """How an update grows from a number of layers on, where that is exponential; an ArithmeticError of it is beyond the
     floats.
 
-    Asked for at that number, at twice it, and so on. From one doubling to the next the exponent of a power settles, and
-    that of e^(c N) gains c N / ln 2, which is twice as much each time. A sum of two powers has exponents that rise for a
-    while, too: it is exponential where they rise beyond those of any power that is known.
+    Asked for at that number, at twice it, and so on. From one doubling to the next the exponent of a power settles,
+    and that of e^(c N) gains c N / ln 2, which is twice as much each time. A sum of two powers has exponents that rise
+    for a while, too: it is exponential where they rise beyond those of any power that is known.
     """
     numbers, values = [start], list[float]()
     while numbers[-1] <= _DEEPEST:
@@ -149,8 +149,8 @@ def first_of_all(built: Built) -> str:
             "says which are off"
         )
     return (
-        "its branches have no norm, so every layer multiplies the stream: first put a norm before each branch (pre-norm) "
-        "or a trained weight of 0 on it (rezero)"
+        "its branches have no norm, so every layer multiplies the stream: first put a norm before each branch "
+        "(pre-norm) or a trained weight of 0 on it (rezero)"
     )
 
 
@@ -390,8 +390,8 @@ class Growth(NamedTuple):
     def text(self) -> str:
         of = self.measured
         return (
-            f"measured on {self.num_models} models of each depth, the update grows {times(of.mean)} ({of.low or 0:.3g} to "
-            f"{of.high or math.inf:.3g}), and {times(self.predicted)} is predicted"
+            f"measured on {self.num_models} models of each depth, the update grows {times(of.mean)} "
+            f"({of.low or 0:.3g} to {of.high or math.inf:.3g}), and {times(self.predicted)} is predicted"
         )
 
 

@@ -18,8 +18,8 @@ from depthlaw.paper_checks.routes.training import transfer as route
 from depthlaw.paper_checks.routes.training.after_start import nearest
 from depthlaw.sims.stats import estimate
 
-_ADVISED = ("learning-rates", "depth-mup")
-"""The remedies that every model of the README's table has; the third is its own."""
+_ADVISED = ("learning-rate", "learning-rates", "depth-mup")
+"""The remedies that every model of the README's table has; another is its own."""
 _WHERE = ("below", "above")
 _WORDS = {ADAMW: "AdamW", MUON: "Muon beside AdamW"}
 _VERDICTS = {True: "pays", False: "costs", None: "neither pays nor costs, as far as these seeds tell"}
@@ -161,6 +161,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
+    rows = [_readme_row(one, max(one.losses)) for one in several]
+    more = ["another way"] * any(row[-1] for row in rows)
     return section(
         "training",
         "transfer_in_short",
@@ -169,7 +171,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         trial=trial,
         optimizer=_WORDS[optimizer],
         num_seeds=span([len(one.seeds) for one in several]),
-        rows=[_readme_row(one, max(one.losses)) for one in several],
+        ways=[*_ADVISED, *more],
+        rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
         gaining=_models_by_remedy(several, 1),
         costing=_models_by_remedy(several, -1),
@@ -189,10 +192,11 @@ def _models_by_remedy(several: Sequence[route.Transfer], verdict: int) -> list[t
 
 def _readme_row(one: route.Transfer, layers: int) -> list[str]:
     few, many = (f"{fmean(one.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
-    own = [remedy for remedy in of_depth(one.model, layers, one.optimizer) if remedy not in _ADVISED][-1]
-    cells = [interval(one.gain(remedy, layers), 2) for remedy in (*_ADVISED, own)]
+    own = [remedy for remedy in of_depth(one.model, layers, one.optimizer)[1:] if remedy not in _ADVISED]
+    cells = [interval(one.gain(remedy, layers), 2) for remedy in _ADVISED]
     fewer = f" ({len(one.seeds)} of {LEAST_SEEDS} seeds)" if len(one.seeds) < LEAST_SEEDS else ""
-    return [_name(one) + fewer, few, many, *cells[:-1], f"{own}: {cells[-1]}"]
+    others = [f"{remedy}: {interval(one.gain(remedy, layers), 2)}" for remedy in own]
+    return [_name(one) + fewer, few, many, *cells, "; ".join(others)]
 
 
 def _name(one: route.Transfer) -> str:

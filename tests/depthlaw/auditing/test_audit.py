@@ -1387,8 +1387,8 @@ def test_a_recipe_of_two_sums_a_layer_is_near_to_none_of_others(name: str, besid
 
 @pytest.mark.usefixtures("beyond")
 def test_growth_that_is_no_power_is_told_as_exponential() -> None:
-    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power. It is
-    told by exponents that rise beyond those of any power."""
+    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power. It
+    is told by exponents that rise beyond those of any power."""
     for law, layers, is_exponential in ((xavier, (8, 16), True), (gallery_field.by_deepnorm, (4, 8), False)):
         build = transformer(replace(gallery_field.VASWANI, branch_weight=gallery_field.alpha), law)
         answer = audit(build, layers, num_seeds=1)
