@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from rich.console import Console
 
@@ -210,66 +210,106 @@ class Advice:
 # ---------------------------------------------------------------- the question
 
 
+@overload
 def advise(
+    model: Callable[..., nn.Module] | None = None,
     *,
-    optimizer: str,
     from_layers: int | tuple[int, int],
     layers: int | tuple[int, int],
-    d_model: int | None = None,
+    **question: Any,
+) -> Advice: ...
+
+
+@overload
+def advise(
+    model: Callable[..., nn.Module] | None = None,
+    *,
+    from_layers: int | tuple[int, int],
+    layers: list[Any],
+    **question: Any,
+) -> list[Advice]: ...
+
+
+def advise(
+    model: Callable[..., nn.Module] | None = None,
+    *,
+    from_layers: int | tuple[int, int],
+    layers: int | tuple[int, int] | list[Any],
+    optimizer: str = "adamw",
+    width: int | None = None,
     scheme: str | None = None,
     recipe: str | None = None,
-    model: Callable[..., nn.Module] | None = None,
+    hf: str | None = None,
     inputs: Callable[[nn.Module], Any] | None = None,
     arch: str | None = None,
     visits: int = 1,
     from_visits: int | None = None,
     **network: Any,
-) -> Advice:
-    """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
+) -> Advice | list[Advice]:
+    """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``, or each of a list
+    of numbers, of which the answer is a list.
 
-    Name the model by scheme and arch, or by recipe. An encoder-decoder has so many layers on both sides. visits: how
-    often the layers are gone through with the same weights; from_visits: in the tuned model, as often if left out.
-    network: further fields of ``Network``, such as activation, num_heads or block.
+    Name the model by scheme and arch, or by recipe, with its width. An encoder-decoder takes a tuple, the layers of both
+    sides. visits: how often the layers are gone through with the same weights; from_visits: in the tuned model, as often
+    if left out. network: further fields of ``Network``, such as activation, num_heads or block.
 
-    model: in place of these, a function that is called with a number of layers and returns a torch module; inputs: what
-    that module is called with. Both are as ``depthlaw.audit`` takes them. The module is read at both depths, the code
-    uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
+    model: in place of these, a function that is called with a number of layers and returns a torch module, or hf, a
+    model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if left
+    out. inputs: what that module is called with. These are as ``depthlaw.audit`` takes them. The module is read at both
+    depths, the code uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
 
     ValueError, in one line, for a question that has no answer, NoTheoryError for a network that the kernel rung does
     not know.
 
     >>> from depthlaw.advice.advice import advise
-    >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
+    >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, width=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
     (2.4, ['depth-mup', 'completep at both depths'])
     """
-    if sum(one is not None for one in (scheme, recipe, model)) != 1:
-        raise ValueError("give one of scheme, recipe and model")
+    if sum(one is not None for one in (scheme, recipe, model, hf)) != 1:
+        raise ValueError("give one of scheme, recipe, model and hf")
     check_words("advise", network)
-    if model is not None:
-        if given := [
-            name for name, value in {"d_model": d_model, "arch": arch, **network}.items() if value is not None
-        ] + ["visits"] * (visits > 1):
-            raise ValueError(f"{given[0]} does not go with a model of your own, which says it itself")
-        if isinstance(from_layers, tuple) or isinstance(layers, tuple):
+    each = layers if isinstance(layers, list) else [layers]
+    if model is not None or hf is not None:
+        given = {"width": None if hf else width, "arch": arch, **network}
+        if said := [name for name, value in given.items() if value is not None] + ["visits"] * (visits > 1):
+            raise ValueError(f"{said[0]} does not go with a model of your own, which says it itself")
+        if any(isinstance(one, tuple) for one in (from_layers, *each)):
             raise ValueError("a model of your own is called with one number of layers, of either side")
-        return of_model(model, from_layers, [layers], optimizer, inputs)[0]
-    if d_model is None:
-        raise ValueError("d_model is wanted, the width of the model")
-    each = (from_layers, visits if from_visits is None else from_visits), (layers, visits)
-    counts = [(times * count if isinstance(count, int) else count, times) for count, times in each]
+        from depthlaw.auditing.builders import hugging_face
+
+        build = model or hugging_face(str(hf), width)[0]
+        advices = of_model(build, from_layers, each, optimizer, inputs)
+    elif width is None:
+        raise ValueError("width is wanted, d_model of the model")
+    else:
+        network |= {"arch": arch, "width": width}
+        tuned = _network(scheme, recipe, from_layers, visits if from_visits is None else from_visits, network)
+        advices = [compared(tuned, _network(scheme, recipe, one, visits, network), optimizer) for one in each]
+    return advices if isinstance(layers, list) else advices[0]
+
+
+def _network(
+    scheme: str | None, recipe: str | None, layers: int | tuple[int, int], visits: int, rest: Mapping[str, Any]
+) -> Network:
+    """A named network. layers: of it, each of which is visited so often."""
+    count = visits * layers if isinstance(layers, int) else layers
+    arch, width = rest["arch"], rest["width"]
+    rest = {name: value for name, value in rest.items() if name not in ("arch", "width")}
     if recipe is not None:
         published = recipe_named(recipe)
         if arch not in (None, published.arch):
             raise ValueError(f"the recipe {published.name} is of {published.arch} kind, not {arch}")
-        shallow, deep = (
-            Network.of_recipe(published, count, d_model, visits=times, **network) for count, times in counts
-        )
-    else:
-        network |= {"scheme": scheme_named(str(scheme)), "arch": arch or "decoder", "d_model": d_model}
-        network["has_wide_heads"] = "num_heads" not in network
-        shallow, deep = (Network(**sublayers_of(count), visits=times, **network) for count, times in counts)
-    return compared(shallow, deep, optimizer)
+        return Network.of_recipe(published, count, width, visits=visits, **rest)
+    return Network(
+        scheme=scheme_named(str(scheme)),
+        arch=arch or "decoder",
+        d_model=width,
+        has_wide_heads="num_heads" not in rest,
+        visits=visits,
+        **sublayers_of(count),
+        **rest,
+    )
 
 
 def compared(

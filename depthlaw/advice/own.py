@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from depthlaw.network.kernel import SHARED
 from depthlaw.network.network import Network, NoTheoryError, sublayers_of
@@ -89,7 +88,7 @@ class OwnNetwork(Network):
         except ArithmeticError:
             raise self._beyond_floats() from None
         largest = max(max(one.second_moment for one in side) for side in answer.streams.values())
-        if not (largest < torch.finfo(torch.float32).max ** 2 and answer.update < math.inf):
+        if not (largest < float(np.finfo(np.float32).max) ** 2 and answer.update < math.inf):
             raise self._beyond_floats()
         there = {*(weight.role for weight in self.read.built.weights), *self.read.built.others.values()}
         return replace(answer, roles={role: value for role, value in answer.roles.items() if role in {*there, "head"}})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.code import ADAPTIVE
-from depthlaw.advice.remedies import layers_text
+from depthlaw.advice.remedies import layers_text, published
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES
@@ -44,6 +44,11 @@ WORDS: Mapping[str, str] = {
 """What a role is, for who does not know its name."""
 FLAT = "a flat first step does not promise better training (`depthlaw explain S3-49`)"
 """The last remark of all advice."""
+_OF_WHAT = (
+    "How far: one logit, by a step that is taken to change that logit; a loss over many tokens moves it otherwise, which "
+    "`depthlaw watch` measures."
+)
+"""Which step it is that the advice speaks of."""
 
 
 def times(factor: float) -> str:
@@ -75,7 +80,12 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
         )
     if other is not None:
         page.say(f"Or this: {_way(other, last)} {_known(other)}", "bold")
-    for warning in last.warnings:
+    told = [last.name, best.name, *([other.name] if other is not None else [])]
+    left = [
+        f"left out of {recipe.name}: {_in_a_word(recipe.leaves_out)} (--why has it in full)"
+        for recipe in published(last.deep, told)
+    ]
+    for warning in (*last.warnings, *left):
         page.say(f"Mind: {warning}.", "bold yellow")
     page.show(_table(advices))
     if has_why:
@@ -83,7 +93,17 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     eps = ", with each epsilon scaled too" if last.optimizer in ADAPTIVE else ""
     more = [] if has_why else ["By kind of parameter, and why: --why."]
     more += [f"As Python to paste{eps}: --code best, or --code NAME."] if best.changes and len(advices) == 1 else []
-    page.say(" ".join([*more, f"{FLAT[0].upper()}{FLAT[1:]}."]), "dim")
+    page.say(" ".join([*more, _OF_WHAT, f"{FLAT[0].upper()}{FLAT[1:]}."]), "dim")
+
+
+def _in_a_word(leaves_out: str) -> str:
+    """
+    >>> from depthlaw.advice.text import _in_a_word
+    >>> _in_a_word("its learning rates: all have one, and no more; and Adam's eps, which falls with width")
+    "its learning rates and Adam's eps"
+    """
+    parts = [part.strip().removeprefix("and ").partition(":")[0].partition(",")[0] for part in leaves_out.split(";")]
+    return " and ".join(parts)
 
 
 def line(advice: Advice) -> str:
@@ -288,8 +308,7 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
         "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
-        "ratio is furthest from 1, or in all roles together. How far: by how much one logit changes, by a step that is "
-        "taken to change that logit; what a step of a training loss over many tokens moves, `depthlaw watch` measures. "
+        "ratio is furthest from 1, or in all roles together. "
         f"{_LATER if later else ''}"
         "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
         "tuned model, for the matrix where this changes most. "

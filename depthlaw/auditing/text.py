@@ -400,7 +400,8 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
         text = first_of_all(audit.depths[-1].built)
         yield f"{text[0].upper()}{text[1:]}.", "bold red"
     if _advise(audit, "") is not None:
-        yield "What to change when the model gets deeper:", None
+        mended = "Once the faults are mended, what" if audit.faults else "What"
+        yield f"{mended} to change when the model gets deeper:", None
 
 
 def _has_copies(audit: Answer) -> bool:
@@ -410,12 +411,12 @@ def _has_copies(audit: Answer) -> bool:
 
 def _advise(audit: Answer, own: str) -> str | None:
     """The command that says what to change between the depths of the audit; None where it would have no answer. It is
-    about this model, but about what it is meant to be where faults are to be mended first."""
+    about this model, but about what it is meant to be where nothing is predicted of this one."""
     meant = audit.claimed or audit.nearest
     if meant is None or len(audit.layers) < 2 or any(own.get("update") == 0 for d in audit.depths for own in d.updates):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
-    if audit.predicted and (audit.claimed is None or not audit.faults):
+    if audit.predicted:
         return f"depthlaw advise {own} {depths}"
     if audit.nearest is not None and audit.nearest.differences:
         return None

@@ -174,18 +174,17 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         ways=[*_ADVISED, *more],
         rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
-        gaining=_models_by_remedy(several, 1),
-        costing=_models_by_remedy(several, -1),
+        costing=_shown_to_cost(several),
         has_more=optimizer == ADAMW,
     ).strip()
 
 
-def _models_by_remedy(several: Sequence[route.Transfer], verdict: int) -> list[tuple[str, list[str]]]:
-    """Of each remedy that has some, the models in which it was shown to gain, or to cost."""
+def _shown_to_cost(several: Sequence[route.Transfer]) -> list[tuple[str, list[str]]]:
+    """Of each remedy that has some, the models in which it was shown to cost."""
     by_remedy: dict[str, list[str]] = {}
     for one in several:
         for remedy in of_depth(one.model, max(one.losses), one.optimizer)[1:]:
-            if one.verdict(remedy, max(one.losses)) == verdict:
+            if one.verdict(remedy, max(one.losses)) == -1:
                 by_remedy.setdefault(remedy, []).append(_name(one))
     return [*by_remedy.items()]
 
@@ -196,7 +195,8 @@ def _readme_row(one: route.Transfer, layers: int) -> list[str]:
     cells = [interval(one.gain(remedy, layers), 2) for remedy in _ADVISED]
     fewer = f" ({len(one.seeds)} of {LEAST_SEEDS} seeds)" if len(one.seeds) < LEAST_SEEDS else ""
     others = [f"{remedy}: {interval(one.gain(remedy, layers), 2)}" for remedy in own]
-    return [_name(one) + fewer, few, many, *cells, "; ".join(others)]
+    gained = [remedy for remedy in (*_ADVISED, *own) if one.verdict(remedy, layers) == 1]
+    return [_name(one) + fewer, ", ".join(gained) or "none", few, many, *cells, "; ".join(others)]
 
 
 def _name(one: route.Transfer) -> str:
