@@ -192,7 +192,7 @@ class Advice:
             return self.remedies[0]
         names = {one.name: one for one in self.remedies}
         if remedy not in names:
-            raise ValueError(f"{remedy!r} is no remedy here (allowed: best, {', '.join(names)})")
+            raise ValueError(f"{remedy!r} is none of the ways that there are (allowed: best, {', '.join(names)})")
         return names[remedy]
 
     def code(self, remedy: Remedy) -> list[str]:

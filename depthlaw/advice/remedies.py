@@ -353,8 +353,8 @@ class TwoDepths:
                 for row in (member, "deepnorm")
             )
             yield (
-                f"of the two members of the family, {member} is derived for {self.optimizer} and leaves {own}; "
-                f"deepnorm is derived for SGD and leaves {other}"
+                f"of the two members of the family, {member} is derived for {self.optimizer} and lets it grow {own}; "
+                f"deepnorm is derived for SGD and lets it grow {other}"
             )
         unprinted = [one for one in PEOPLE_USE[self.norm] if one not in COUPLED]
         if self.num_sides > 1 and unprinted:

@@ -179,7 +179,7 @@ def _way(remedy: Remedy, advice: Advice) -> str:
     else:
         role = remedy.worst_role
         means = "" if WORDS[role] == f"the {role}" else f", {WORDS[role]}"
-        left = f"That leaves {_worst(remedy)}{means}."
+        left = f"What then changes most is {role}{means}: {times(remedy.leaves[role])}."
     return f"{remedy.name}: {_changes(remedy)}. {left}"
 
 
@@ -296,7 +296,7 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         "dim",
     )
     later = {name: moved for name, moved in last.after_start.items() if moved is not None}
-    heads = ["what to do", "it leaves", *["later"] * bool(later), "a step beside its matrix", "branches at the start"]
+    heads = ["what to do", "growth left", *["later"] * bool(later), "a step beside its matrix", "branches at the start"]
     rows = [
         [
             *(remedy.name, _worst(remedy)),
@@ -307,14 +307,14 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     ]
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
-        "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
+        "growth left: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
         "ratio is furthest from 1, or in all roles together. "
         f"{_LATER if later else ''}"
         "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
         "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
-        f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "
+        f"The best way is the one that holds the update, {_WITHIN}, or has the least of its growth left. Among ways that "
         "are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
         "those that keep the forward pass, those whose steps are smaller beside their matrices, and those that change "
         "fewer things. Where training here has shown one way to end at a smaller loss than another, that one stands "
