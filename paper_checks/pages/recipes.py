@@ -189,8 +189,7 @@ def page() -> str:
         last=LAST,
         flat=FLAT,
         matters=MATTERS,
-        short_heads=["U", *(NAMES[optimizer] for optimizer in RECIPE_OPTIMIZERS)],
-        short_rows=[*_short_rows([_lists(optimizer, by_name) for optimizer in RECIPE_OPTIMIZERS])],
+        short={optimizer: [*_short_rows(_lists(optimizer, by_name))] for optimizer in RECIPE_OPTIMIZERS},
         picture=picture().caption,
         heads=["recipe", "layers, width", *(f"{name}: {word}" for name in NAMES.values() for word in words)],
         rows=[_row(name, by_name) for name in moving()],
@@ -244,10 +243,8 @@ _GOES = {
 }
 
 
-def _short_rows(by_optimizer: Sequence[Mapping[str, Sequence[str]]]) -> Iterator[list[str]]:
-    for goes, words in _GOES.items():
-        if any(lists[goes] for lists in by_optimizer):
-            yield [words, *(", ".join(lists[goes]) or "none" for lists in by_optimizer)]
+def _short_rows(lists: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    return ([words, ", ".join(lists[goes])] for goes, words in _GOES.items() if lists[goes])
 
 
 def _row(name: str, by_name: Mapping[tuple[str, str], Going]) -> list[str]:
