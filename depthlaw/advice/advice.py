@@ -249,13 +249,13 @@ def advise(
     """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``, or each of a list
     of numbers, of which the answer is a list.
 
-    Name the model by scheme and arch, or by recipe, with its width. An encoder-decoder takes a tuple, the layers of both
-    sides. visits: how often the layers are gone through with the same weights; from_visits: in the tuned model, as often
-    if left out. network: further fields of ``Network``, such as activation, num_heads or block.
+    Name the model by scheme and arch, or by recipe, with its width. An encoder-decoder takes a tuple, the layers of
+    both sides. visits: how often the layers are gone through with the same weights; from_visits: in the tuned model, as
+    often if left out. network: further fields of ``Network``, such as activation, num_heads or block.
 
     model: in place of these, a function that is called with a number of layers and returns a torch module, or hf, a
-    model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if left
-    out. inputs: what that module is called with. These are as ``depthlaw.audit`` takes them. The module is read at both
+    model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if
+    left out. inputs: what that module is called with. These are as ``depthlaw.audit`` takes them. The module is read at both
     depths, the code uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
 
     ValueError, in one line, for a question that has no answer, NoTheoryError for a network that the kernel rung does
@@ -274,12 +274,13 @@ def advise(
         given = {"width": None if hf else width, "arch": arch, **network}
         if said := [name for name, value in given.items() if value is not None] + ["visits"] * (visits > 1):
             raise ValueError(f"{said[0]} does not go with a model of your own, which says it itself")
-        if any(isinstance(one, tuple) for one in (from_layers, *each)):
+        numbers = [one for one in (from_layers, *each) if isinstance(one, int)]
+        if len(numbers) <= len(each):
             raise ValueError("a model of your own is called with one number of layers, of either side")
         from depthlaw.auditing.builders import hugging_face
 
         build = model or hugging_face(str(hf), width)[0]
-        advices = of_model(build, from_layers, each, optimizer, inputs)
+        advices = of_model(build, numbers[0], numbers[1:], optimizer, inputs)
     elif width is None:
         raise ValueError("width is wanted, d_model of the model")
     else:

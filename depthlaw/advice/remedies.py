@@ -369,8 +369,8 @@ class TwoDepths:
 
 
 def published(network: Network, names: Iterable[str]) -> Sequence[Recipe]:
-    """The published model that the network is, and those that are called as remedies are, where something is left out of
-    them."""
+    """The published model that the network is, and those that are called as remedies are, where something is left out
+    of them."""
     from depthlaw.recipes.catalogue import RECIPES
 
     named = {name: RECIPES[name] for name in (name.partition(" ")[0] for name in names) if name in RECIPES}

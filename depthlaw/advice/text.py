@@ -45,8 +45,8 @@ WORDS: Mapping[str, str] = {
 FLAT = "a flat first step does not promise better training (`depthlaw explain S3-49`)"
 """The last remark of all advice."""
 _OF_WHAT = (
-    "How far: one logit, by a step that is taken to change that logit; a loss over many tokens moves it otherwise, which "
-    "`depthlaw watch` measures."
+    "How far: one logit, by a step that is taken to change that logit; a loss over many tokens moves it otherwise, "
+    "which `depthlaw watch` measures."
 )
 """Which step it is that the advice speaks of."""
 
@@ -307,15 +307,15 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     ]
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
-        "growth left: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
-        "ratio is furthest from 1, or in all roles together. "
+        "growth left: how far a step moves the deeper model over how far it moved the tuned one, in the role where "
+        "this ratio is furthest from 1, or in all roles together. "
         f"{_LATER if later else ''}"
         "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
         "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
-        f"The best way is the one that holds the update, {_WITHIN}, or has the least of its growth left. Among ways that "
-        "are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
+        f"The best way is the one that holds the update, {_WITHIN}, or has the least of its growth left. Among ways "
+        "that are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
         "those that keep the forward pass, those whose steps are smaller beside their matrices, and those that change "
         "fewer things. Where training here has shown one way to end at a smaller loss than another, that one stands "
         "before it.",

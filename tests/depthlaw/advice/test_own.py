@@ -279,7 +279,7 @@ class DDP(nn.Module):
         self.module = module
 
 
-WRAPPED: dict[str, Callable[[nn.Module], nn.Module]] = {
+WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
     "module.": DDP,
     "_orig_mod.": partial(torch.compile, backend="eager"),
     "_orig_mod.module.model.": lambda model: torch.compile(DDP(Headed(model)), backend="eager"),

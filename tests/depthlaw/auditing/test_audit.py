@@ -1459,6 +1459,7 @@ class NoNorms(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
+            assert isinstance(layer, nn.TransformerEncoderLayer)
             x = x + layer._sa_block(x, None, None)
             x = x + layer._ff_block(x)
         return x

@@ -62,8 +62,11 @@ def test_what_has_no_answer_is_refused_in_one_line(question: dict[str, Any], say
     ("ask", "says"),
     [
         (lambda: predict("pre-ln", "adam", layers=2, d_model=64), "predict takes no d_model: .* it is width here"),
-        (lambda: advise(scheme="pre-ln", from_layers=2, layers=4, d_model=64), "advise takes no d_model: .* it is width"),
-        (lambda: audit(print, 2, num_seeds=1), "audit takes no num_seeds: .* it is seeds here"),
+        (
+            lambda: advise(scheme="pre-ln", from_layers=2, layers=4, d_model=64),
+            "advise takes no d_model: .* it is width",
+        ),
+        (lambda: audit(hf="gpt2", num_seeds=1), "audit takes no num_seeds: .* it is seeds here"),
         (lambda: advise(scheme="pre-ln", from_layers=2, layers=4, width=64, num_layers=4), "it is layers here"),
     ],
 )
