@@ -255,8 +255,8 @@ def advise(
 
     model: in place of these, a function that is called with a number of layers and returns a torch module, or hf, a
     model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if
-    left out. inputs: what that module is called with. These are as ``depthlaw.audit`` takes them. The module is read at both
-    depths, the code uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
+    left out. inputs: what that module is called with. These are as ``depthlaw.audit`` takes them. The module is read at
+    both depths, the code uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
 
     ValueError, in one line, for a question that has no answer, NoTheoryError for a network that the kernel rung does
     not know.
