@@ -317,8 +317,8 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         f"The best way is the one that holds the update, {_WITHIN}, or has the least of its growth left. Among ways "
         "that are equal in this, those stand first that do not start as the identity, then those that keep the tuned "
         "model, those that keep the forward pass, those whose steps are smaller beside their matrices, and those that "
-        "change fewer things. Where training here has shown one way to end at a smaller loss than another, that one stands "
-        "before it.",
+        "change fewer things. Where training here has shown one way to end at a smaller loss than another, that one "
+        "stands before it.",
         "dim",
     )
     for remedy in last.remedies:
