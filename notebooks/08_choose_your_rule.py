@@ -60,7 +60,7 @@ NORM_KIND = "layernorm"  # or rmsnorm
 def question(from_layers, num_layers, d_model, num_heads, **rest) -> dict[str, Any]:
     """What is asked: the same block at other depths and another width."""
     asked = {"recipe": RECIPE, "scheme": SCHEME, "optimizer": OPTIMIZER, "from_layers": from_layers}
-    asked |= {"layers": num_layers, "d_model": d_model, **rest}
+    asked |= {"layers": num_layers, "width": d_model, **rest}
     block = {"arch": ARCHITECTURE, "num_heads": num_heads, "activation": ACTIVATION, "norm_kind": NORM_KIND}
     return asked if RECIPE else asked | block | {"is_causal": ARCHITECTURE == "decoder"}
 

@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from rich.console import Console
 
 from depthlaw.advice.code import code
-from depthlaw.advice.own import OwnNetwork, warnings_of
+from depthlaw.advice.own import OwnNetwork, first_of, warnings_of
 from depthlaw.advice.remedies import REPLICATES, TwoDepths, layers_text
 from depthlaw.advice.remedy import Remedy, after_start, factors_of, matters_of, ranked, vanished_of
 from depthlaw.advice.text import FLAT, line, show
@@ -48,7 +48,8 @@ class Advice:
     shallow, deep: the network at both depths, as its scheme or recipe has it. factors, exponents, shares: of each
     role and of "update", as it is: the update at the deeper over that at the shallower, its exponent in the depth, and
     the role's share at the deeper. matters: roles whose share at either depth is at least ``MATTERS``. remedies: the
-    best one first. remarks: a line each; warnings: those that stand before everything else."""
+    best one first. remarks: a line each; warnings: those that stand before everything else; first: what is to be done
+    before any of it, empty where there is nothing."""
 
     shallow: Network
     deep: Network
@@ -60,6 +61,7 @@ class Advice:
     remedies: Sequence[Remedy]
     remarks: Sequence[str]
     warnings: Sequence[str] = ()
+    first: str = ""
 
     def __repr__(self) -> str:
         return f"<Advice: {line(self)}>"
@@ -101,7 +103,7 @@ class Advice:
             "to": self.deep.lengths,
             "as_it_is": as_it_is,
             "remedies": [self._remedy(remedy) for remedy in self.remedies],
-            "remarks": [*self.warnings, *self.remarks],
+            "remarks": [*([self.first] if self.first else []), *self.warnings, *self.remarks],
         }
 
     @property
@@ -157,14 +159,17 @@ class Advice:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         is_tuned: bool = False,
+        others: Sequence[str] = (),
     ) -> Any:
         """Make a model that was just built with the deeper number of layers what a remedy wants, in place, and give the
         groups of its parameters for torch.optim; of muon and muon+adamw two lists, for Muon and for what is beside it.
 
         Of advice for a model of one's own, ``advise(model=...)``. lr, eps, weight_decay: those of the tuned model.
-        remedy: its name, or "best". is_tuned: for the tuned model, where the remedy changes that one, too. ValueError,
-        in one line, where the remedy wants another forward pass, the model is not the one that was read, or its
-        parameters were scaled already.
+        remedy: its name, or "best". is_tuned: for the tuned model, where the remedy changes that one, too. others:
+        names of parameters that the model which was read has not, such as those of a head; else these are refused. The
+        model may be wrapped, as DDP, torch.compile and a model with a head do, whose names begin with a word more.
+        ValueError, in one line, where the remedy wants another forward pass, the model is not the one that was read, or
+        its parameters were scaled already.
         """
         from depthlaw.advice.own_changes import changed_by, initialised, param_groups
 
@@ -176,7 +181,7 @@ class Advice:
             raise ValueError(f"{remedy} is not in the parameters alone: {'; '.join(changed.must_change)}")
         if model in _APPLIED:
             raise ValueError("apply has scaled the parameters of this model already: build it anew")
-        rows = initialised(model, changed)
+        rows = initialised(model, changed, others)
         if changed.slices or any(row.scale != 1 for _, row in rows.values()):
             _APPLIED.add(model)
         return param_groups(rows, self.optimizer, lr, eps, weight_decay)
@@ -187,7 +192,7 @@ class Advice:
             return self.remedies[0]
         names = {one.name: one for one in self.remedies}
         if remedy not in names:
-            raise ValueError(f"{remedy!r} is no remedy here (allowed: best, {', '.join(names)})")
+            raise ValueError(f"{remedy!r} is none of the ways that there are (allowed: best, {', '.join(names)})")
         return names[remedy]
 
     def code(self, remedy: Remedy) -> list[str]:
@@ -205,66 +210,107 @@ class Advice:
 # ---------------------------------------------------------------- the question
 
 
+@overload
 def advise(
+    model: Callable[..., nn.Module] | None = None,
     *,
-    optimizer: str,
     from_layers: int | tuple[int, int],
     layers: int | tuple[int, int],
-    d_model: int | None = None,
+    **question: Any,
+) -> Advice: ...
+
+
+@overload
+def advise(
+    model: Callable[..., nn.Module] | None = None,
+    *,
+    from_layers: int | tuple[int, int],
+    layers: list[Any],
+    **question: Any,
+) -> list[Advice]: ...
+
+
+def advise(
+    model: Callable[..., nn.Module] | None = None,
+    *,
+    from_layers: int | tuple[int, int],
+    layers: int | tuple[int, int] | list[Any],
+    optimizer: str = "adamw",
+    width: int | None = None,
     scheme: str | None = None,
     recipe: str | None = None,
-    model: Callable[..., nn.Module] | None = None,
+    hf: str | None = None,
     inputs: Callable[[nn.Module], Any] | None = None,
     arch: str | None = None,
     visits: int = 1,
     from_visits: int | None = None,
     **network: Any,
-) -> Advice:
-    """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
+) -> Advice | list[Advice]:
+    """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``, or each of a list
+    of numbers, of which the answer is a list.
 
-    Name the model by scheme and arch, or by recipe. An encoder-decoder has so many layers on both sides. visits: how
-    often the layers are gone through with the same weights; from_visits: in the tuned model, as often if left out.
-    network: further fields of ``Network``, such as activation, num_heads or block.
+    Name the model by scheme and arch, or by recipe, with its width. An encoder-decoder takes a tuple, the layers of
+    both sides. visits: how often the layers are gone through with the same weights; from_visits: in the tuned model, as
+    often if left out. network: further fields of ``Network``, such as activation, num_heads or block.
 
-    model: in place of these, a function that is called with a number of layers and returns a torch module; inputs: what
-    that module is called with. Both are as ``depthlaw.audit`` takes them. The module is read at both depths, the code
-    uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
+    model: in place of these, a function that is called with a number of layers and returns a torch module, or hf, a
+    model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if
+    left out. inputs: what that module is called with. These are as ``depthlaw.audit`` takes them. The module is read at
+    both depths, the code uses its parameters' names, and ``Advice.apply`` changes a module as the advice says.
 
     ValueError, in one line, for a question that has no answer, NoTheoryError for a network that the kernel rung does
     not know.
 
     >>> from depthlaw.advice.advice import advise
-    >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, d_model=256, num_tokens=4)
+    >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, width=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
     (2.4, ['depth-mup', 'completep at both depths'])
     """
-    if sum(one is not None for one in (scheme, recipe, model)) != 1:
-        raise ValueError("give one of scheme, recipe and model")
+    if sum(one is not None for one in (scheme, recipe, model, hf)) != 1:
+        raise ValueError("give one of scheme, recipe, model and hf")
     check_words("advise", network)
-    if model is not None:
-        if given := [
-            name for name, value in {"d_model": d_model, "arch": arch, **network}.items() if value is not None
-        ] + ["visits"] * (visits > 1):
-            raise ValueError(f"{given[0]} does not go with a model of your own, which says it itself")
-        if isinstance(from_layers, tuple) or isinstance(layers, tuple):
+    each = layers if isinstance(layers, list) else [layers]
+    if model is not None or hf is not None:
+        given = {"width": None if hf else width, "arch": arch, **network}
+        if said := [name for name, value in given.items() if value is not None] + ["visits"] * (visits > 1):
+            raise ValueError(f"{said[0]} does not go with a model of your own, which says it itself")
+        numbers = [one for one in (from_layers, *each) if isinstance(one, int)]
+        if len(numbers) <= len(each):
             raise ValueError("a model of your own is called with one number of layers, of either side")
-        return of_model(model, from_layers, [layers], optimizer, inputs)[0]
-    if d_model is None:
-        raise ValueError("d_model is wanted, the width of the model")
-    each = (from_layers, visits if from_visits is None else from_visits), (layers, visits)
-    counts = [(times * count if isinstance(count, int) else count, times) for count, times in each]
+        from depthlaw.auditing.builders import hugging_face
+
+        build = model or hugging_face(str(hf), width)[0]
+        advices = of_model(build, numbers[0], numbers[1:], optimizer, inputs)
+    elif width is None:
+        raise ValueError("width is wanted, d_model of the model")
+    else:
+        network |= {"arch": arch, "width": width}
+        tuned = _network(scheme, recipe, from_layers, visits if from_visits is None else from_visits, network)
+        advices = [compared(tuned, _network(scheme, recipe, one, visits, network), optimizer) for one in each]
+    return advices if isinstance(layers, list) else advices[0]
+
+
+def _network(
+    scheme: str | None, recipe: str | None, layers: int | tuple[int, int], visits: int, rest: Mapping[str, Any]
+) -> Network:
+    """A named network. layers: of it, each of which is visited so often."""
+    count = visits * layers if isinstance(layers, int) else layers
+    arch, width = rest["arch"], rest["width"]
+    rest = {name: value for name, value in rest.items() if name not in ("arch", "width")}
     if recipe is not None:
         published = recipe_named(recipe)
         if arch not in (None, published.arch):
             raise ValueError(f"the recipe {published.name} is of {published.arch} kind, not {arch}")
-        shallow, deep = (
-            Network.of_recipe(published, count, d_model, visits=times, **network) for count, times in counts
-        )
-    else:
-        network |= {"scheme": scheme_named(str(scheme)), "arch": arch or "decoder", "d_model": d_model}
-        network["has_wide_heads"] = "num_heads" not in network
-        shallow, deep = (Network(**sublayers_of(count), visits=times, **network) for count, times in counts)
-    return compared(shallow, deep, optimizer)
+        return Network.of_recipe(published, count, width, visits=visits, **rest)
+    return Network(
+        scheme=scheme_named(str(scheme)),
+        arch=arch or "decoder",
+        d_model=width,
+        has_wide_heads="num_heads" not in rest,
+        visits=visits,
+        **sublayers_of(count),
+        **rest,
+    )
 
 
 def compared(
@@ -347,7 +393,7 @@ def of_model(
         deep = networks[number]
         advice = compared(shallow, deep, optimizer)
         warnings = tuple(warnings_of(shallow, deep, advice.factors["update"]))
-        advices.append(replace(advice, warnings=warnings))
+        advices.append(replace(advice, warnings=warnings, first=first_of(told)))
     return advices
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from depthlaw.network.kernel import SHARED
 from depthlaw.network.network import Network, NoTheoryError, sublayers_of
 from depthlaw.sims.config import MATRICES, ModelConfig, Task
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 _ONE = 1e-4
 """Relative: a weight that is so near to another is it."""
-_MISSED = 1.25
-"""A factor between the growth that is measured and the one that is predicted, of which something is to be said."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -81,11 +81,25 @@ class OwnNetwork(Network):
         from depthlaw.auditing.updates import answered
 
         try:
-            answer = answered(config or self.numbers, self.given, optimizer, advance)
-        except (ValueError, ArithmeticError) as error:
-            raise NoTheoryError(str(error) or type(error).__name__) from error
+            with np.errstate(over="ignore", invalid="ignore"):
+                answer = answered(config or self.numbers, self.given, optimizer, advance)
+        except ValueError as error:
+            raise NoTheoryError(str(error)) from error
+        except ArithmeticError:
+            raise self._beyond_floats() from None
+        largest = max(max(one.second_moment for one in side) for side in answer.streams.values())
+        if not (largest < float(np.finfo(np.float32).max) ** 2 and answer.update < math.inf):
+            raise self._beyond_floats()
         there = {*(weight.role for weight in self.read.built.weights), *self.read.built.others.values()}
         return replace(answer, roles={role: value for role, value in answer.roles.items() if role in {*there, "head"}})
+
+    def _beyond_floats(self) -> NoTheoryError:
+        from depthlaw.auditing.beyond import first_of_all
+
+        return NoTheoryError(
+            f"{self.scheme.name} of {self.read.asked:,} layers has numbers beyond the floats, so there is nothing to "
+            f"tune: {first_of_all(self.read.built)}"
+        )
 
     def with_numbers_of(self, shallow: OwnNetwork) -> ModelConfig:
         """This network with what hangs on the number of layers read at the shallower one's; what hangs on a layer's
@@ -143,10 +157,19 @@ def mean_ratio(first: Sequence[float], last: Sequence[float]) -> float:
     return ratio if abs(ratio - 1) > _ONE else 1.0
 
 
+def first_of(audit: Audit) -> str:
+    """What is to be done before anything is tuned; empty where there is no such thing."""
+    from depthlaw.auditing.beyond import first_of_all
+
+    if audit.exponential is None and not audit.explodes:
+        return ""
+    return f"with depth this model explodes: {first_of_all(audit.depths[-1].built)}"
+
+
 def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:
     """What the audit has to say before anything is changed. grown: the predicted growth of the update."""
+    from depthlaw.auditing.beyond import Growth
     from depthlaw.auditing.reading.look import pattern_of
-    from depthlaw.sims.stats import estimate, ratio
 
     audit, built = deep.audit, deep.read.built
     if audit.faults:
@@ -156,18 +179,11 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
     others = [name for name, role in built.others.items() if role in unknown and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
     has_experts = any(w.role in MATRICES["ffn"] and (w.expert or w.num_matrices > 1) for w in built.weights)
-    samples = [[own["update"] for own in network.read.updates if "update" in own] for network in (shallow, deep)]
-    if all(len(own) > 1 for own in samples):
-        before, after = map(estimate, samples)
-        found = ratio(after, before)
-        is_off = max(found.mean / grown, grown / found.mean) > _MISSED
-        low, high = found.low or 0.0, found.high or math.inf
-        if has_experts or (is_off and not low <= grown <= high):
-            yield (
-                f"measured on {len(samples[0])} models of each depth, the update grows x {found.mean:.3g} "
-                f"({low:.3g} to {high:.3g}), and x {grown:.3g} is predicted: what is said here is of the "
-                "prediction"
-            )
+    growth = Growth.of(shallow.read, deep.read, grown)
+    if growth is not None and not growth.is_as_predicted:
+        yield f"{growth.text}: trust what is measured; what is said here is of the prediction"
+    elif growth is not None and has_experts:
+        yield f"{growth.text}: how it grows is as predicted, which is all that is used here, if its size is not"
     if has_experts:
         named = f" ({', '.join(inside)})" if inside else ""
         yield (

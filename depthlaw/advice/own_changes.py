@@ -9,7 +9,8 @@ too, since that norm divides by any scale.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,14 +36,16 @@ class Changed:
     """What a remedy makes of a module that its own code has built.
 
     rows: by parameter of the module that was read. folds: by side, what its last matrices are multiplied by in place of
-    a weight of the forward pass. slices: of fused matrices whose parts are scaled differently, the
-    part and its factor. must_change: lines on a forward pass that has to have other weights; empty where it has not.
+    a weight of the forward pass. slices: of fused matrices whose parts are scaled differently, the part and its factor.
+    others: of parameters that only the user's model has, such as a head. must_change: lines on a forward pass that has
+    to have other weights; empty where it has not.
     """
 
     rows: Mapping[str, Row]
     folds: Mapping[str, float]
     slices: Sequence[tuple[Weight, float]]
     must_change: Sequence[str]
+    others: Row
 
 
 def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned: bool = False) -> Changed:
@@ -110,7 +113,9 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
         rows[name] = Row(
             role, rates.get(role, 1.0) * fold**power, eps.get(role, 1.0) / fold, fold * vectors.get(name, 1.0), False
         )
-    return Changed(rows, folds, slices, must_change)
+    has_head = bool(built.tied) or any(row.role == "head" for row in rows.values())
+    others = Row("other") if has_head else Row("head", rates.get("head", 1.0), eps.get("head", 1.0))
+    return Changed(rows, folds, slices, must_change, others)
 
 
 def _is_beside(bias: str, matrix: str) -> bool:
@@ -178,14 +183,15 @@ def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer
             for name, row in own.items()
             if (row.rate, row.scale) != (plain.rate, plain.scale)
         ]
-        remarks.append(f"NUM_PARAMETERS = {len(tuned.rows)}")
+        remarks.append(f"NUM_PARAMETERS = {_num_in_layers(tuned.rows)}")
     return own_code(
         patterns(changed.rows),
         slices_of(changed),
         optimizer,
         title,
         layers=layers_text(deep),
-        num_parameters=len(changed.rows),
+        num_parameters=_num_in_layers(changed.rows),
+        others=changed.others,
         remarks=remarks,
     )
 
@@ -193,24 +199,56 @@ def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer
 # ---------------------------------------------------------------- done to a module
 
 
+def _is_in_layer(name: str) -> bool:
+    return re.search("[0-9]", name) is not None
+
+
+def _num_in_layers(rows: Mapping[str, Row]) -> int:
+    return sum(map(_is_in_layer, rows))
+
+
+def _start_of(names: Iterable[str], rows: Mapping[str, Row]) -> str:
+    """What stands before all names: module. of DDP, _orig_mod. of torch.compile, model. of a model with a head.
+
+    >>> from depthlaw.advice.own_changes import _start_of
+    >>> _start_of(["lm_head.weight", "model.norm.weight"], {"norm.weight": None}), _start_of(["norm.weight"], {})
+    ('model.', '')
+    """
+    starts = Counter(
+        name[:place]
+        for name in names
+        for place in [0, *(dot.end() for dot in re.finditer("[.]", name))]
+        if name[place:] in rows
+    )
+    return max(starts, key=lambda start: starts[start], default="")
+
+
 @torch.no_grad()
-def initialised(model: nn.Module, changed: Changed) -> dict[str, tuple[nn.Parameter, Row]]:
-    """Scale the values that a module was just built with. By name, its trained parameters and their rows. ValueError,
-    in one line, where it has trained parameters that the module which was read has not, or lacks some of its, as
-    another number of layers does."""
+def initialised(model: nn.Module, changed: Changed, others: Sequence[str] = ()) -> dict[str, tuple[nn.Parameter, Row]]:
+    """Scale the values that a module was just built with. By name, its trained parameters and their rows. others: names
+    of those that the module which was read has not. ValueError, in one line, where there are more of these, or where
+    some of its layers' are missing, as in another number of layers."""
     named = dict(model.named_parameters())
+    start = _start_of(named, changed.rows)
+    read = {name: name.removeprefix(start) for name in named if name.startswith(start)}
+    rows = {name: changed.rows[short] for name, short in read.items() if short in changed.rows}
+    rows |= {name: changed.others for name in named if name in others and name not in rows}
     parameters = {name: one for name, one in named.items() if one.requires_grad}
-    if unknown := [name for name in parameters if name not in changed.rows]:
-        raise ValueError(f"these parameters are not of the model that was read: {', '.join(unknown)}")
-    if missing := [name for name in changed.rows if name not in named]:
+    if unknown := [name for name in parameters if name not in rows]:
+        kept = "the learning rate of a head" if changed.others.role == "head" else "the tuned learning rate"
+        raise ValueError(
+            f"these parameters are not of the model that was read: {', '.join(unknown)}; to give them {kept}: "
+            f"others={unknown}"
+        )
+    if missing := [name for name in changed.rows if start + name not in named and _is_in_layer(name)]:
         raise ValueError(f"these parameters of the model that was read are not of this one: {', '.join(missing)}")
     for name, parameter in parameters.items():
-        parameter.mul_(changed.rows[name].scale)
+        parameter.mul_(rows[name].scale)
     for weight, scale in changed.slices:
-        if weight.name in parameters:
-            mine = replace(weight, parameter=parameters[weight.name])
+        if start + weight.name in parameters:
+            mine = replace(weight, parameter=parameters[start + weight.name])
             mine.write(mine.of(mine.parameter) * scale)
-    return {name: (one, changed.rows[name]) for name, one in parameters.items()}
+    return {name: (one, rows[name]) for name, one in parameters.items()}
 
 
 def param_groups(

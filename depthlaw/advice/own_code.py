@@ -41,6 +41,7 @@ _CODE = '''\
 # {{ line }}
 %% endfor
 import re
+from collections import Counter
 
 import torch
 
@@ -51,7 +52,8 @@ PARAMETERS = {
     "{{ name }}": {{ cells }},
 %% endfor
 }
-NUM_PARAMETERS = {{ num_parameters }}  # tensors, of the model of {{ layers }} layers that was read
+OTHERS = {{ others }}  # the same of parameters that only your model has, which you name in others=[...]
+NUM_PARAMETERS = {{ num_parameters }}  # tensors in layers, of the model of {{ layers }} layers that was read
 {{ parts }}
 
 def find(table, name):
@@ -60,33 +62,54 @@ def find(table, name):
     return next(fits, None)
 
 
-def rows_of(model):
+def start_of(model):
+    """What stands before all names: module. of DDP, _orig_mod. of torch.compile, model. of a model with a head."""
+    starts = Counter(
+        name[:place]
+        for name, _ in model.named_parameters()
+        for place in [0, *(dot.end() for dot in re.finditer("[.]", name))]
+        if find(PARAMETERS, name[place:]) is not None
+    )
+    return max(starts, key=starts.get, default="")
+
+
+def rows_of(model, others=()):
     """By name, the parameters that are trained and their rows; ValueError that lists those which have none."""
-    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    if unknown := [name for name in trained if find(PARAMETERS, name) is None]:
-        raise ValueError(f"these parameters are not of the model that was read: {', '.join(unknown)}")
-    number = sum(find(PARAMETERS, name) is not None for name, _ in model.named_parameters())
-    if number != NUM_PARAMETERS:
-        raise ValueError(f"this model has {number} parameters and the one that was read has {NUM_PARAMETERS}")
-    return {name: (one, find(PARAMETERS, name)) for name, one in trained.items()}
+    start, rows = start_of(model), {}
+    for name, parameter in model.named_parameters():
+        row = find(PARAMETERS, name[len(start) :]) if name.startswith(start) else None
+        rows[name] = parameter, OTHERS if row is None and name in others else row
+    trained = {name: (one, row) for name, (one, row) in rows.items() if one.requires_grad}
+    if unknown := [name for name, (_, row) in trained.items() if row is None]:
+        raise ValueError(
+            f"these parameters are not of the model that was read: {', '.join(unknown)}; to give them {OTHERS}: "
+            f"others={unknown}"
+        )
+    in_layers = [name for name, (_, row) in rows.items() if row and re.search("[0-9]", name[len(start) :])]
+    in_layers = [name for name in in_layers if name not in others]
+    if len(in_layers) != NUM_PARAMETERS:
+        raise ValueError(
+            f"this model has {len(in_layers)} parameters in its layers and the one that was read has {NUM_PARAMETERS}"
+        )
+    return trained
 
 
 @torch.no_grad()
-def initialise(model):
+def initialise(model, others=()):
     """Scales what your own code has drawn: to be called once, of a model that was just built."""
-    for name, (parameter, row) in rows_of(model).items():
+    for name, (parameter, row) in rows_of(model, others).items():
         parameter.mul_(row[-1])
 %% if slices
-        for dim, numbers, scale in find(PARTS, name) or []:
+        for dim, numbers, scale in find(PARTS, name.removeprefix(start_of(model))) or []:
             numbers = torch.tensor(numbers, device=parameter.device)
             parameter.index_copy_(dim, numbers, parameter.index_select(dim, numbers) * scale)
 %% endif
 {{ "" }}
 
-def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" if decays }}):
+def param_groups(model, lr{{ ", eps=1e-8" if has_eps }}{{ ", weight_decay=0.0" if decays }}, others=()):
     """Groups for torch.optim, with every parameter that is trained. lr and the rest: those of the tuned model."""
     groups = {}
-    for parameter, ({{ cells }}) in rows_of(model).values():
+    for parameter, ({{ cells }}) in rows_of(model, others).values():
 %% if decays
         is_matrix = parameter.ndim > 1
 %% endif
@@ -134,10 +157,12 @@ def own_code(
     *,
     layers: str,
     num_parameters: int,
+    others: Row,
     remarks: Sequence[str] = (),
 ) -> list[str]:
     """rows: by name, * in it for numbers of layers. slices: by name in the same way. remarks: comment lines. layers:
-    of the model that was read, as words. num_parameters: how many tensors of it have a row."""
+    of the model that was read, as words. num_parameters: how many tensors of it have a row and a number in their name.
+    others: of parameters that it has not."""
     has_eps, decays, has_muon = optimizer in ADAPTIVE, optimizer in DECOUPLED, optimizer in ("muon", "muon+adamw")
     names = ["_", "rate", *(["small"] if has_eps else []), *(["in_muon"] if has_muon else []), "_"]
     kind = [*names[1:-1], *(["is_matrix"] if decays else [])]
@@ -156,6 +181,7 @@ def own_code(
         remarks=remarks,
         layers=layers,
         num_parameters=num_parameters,
+        others=cells(others),
         eps_text=", its epsilon" if has_eps else "",
         rows=[(name, cells(row)) for name, row in rows.items()],
         slices=bool(slices),

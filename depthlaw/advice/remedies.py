@@ -353,8 +353,8 @@ class TwoDepths:
                 for row in (member, "deepnorm")
             )
             yield (
-                f"of the two members of the family, {member} is derived for {self.optimizer} and leaves {own}; "
-                f"deepnorm is derived for SGD and leaves {other}"
+                f"of the two members of the family, {member} is derived for {self.optimizer} and lets it grow {own}; "
+                f"deepnorm is derived for SGD and lets it grow {other}"
             )
         unprinted = [one for one in PEOPLE_USE[self.norm] if one not in COUPLED]
         if self.num_sides > 1 and unprinted:
@@ -363,17 +363,19 @@ class TwoDepths:
                 f"no source prints {', '.join(unprinted)} for two sides; derived here for {self.optimizer}, by side: "
                 f"{', '.join(derived) or 'nothing'}"
             )
-        asked = [deep.recipe] if deep.recipe is not None else []
-        for left in {one.name: one for one in (*asked, *_published(by_name)) if one.leaves_out}.values():
+        for left in published(deep, by_name):
             yield f"left out of {left.name}, as a published model has it: {left.leaves_out}"
         yield f"at infinite width; the relative correction is of order L/d, {deep.depth / deep.d_model:.2g} here"
 
 
-def _published(names: Iterable[str]) -> Iterator[Recipe]:
-    """The published models that are called as remedies are."""
+def published(network: Network, names: Iterable[str]) -> Sequence[Recipe]:
+    """The published model that the network is, and those that are called as remedies are, where something is left out
+    of them."""
     from depthlaw.recipes.catalogue import RECIPES
 
-    return (RECIPES[name] for name in dict.fromkeys(name.partition(" ")[0] for name in names) if name in RECIPES)
+    named = {name: RECIPES[name] for name in (name.partition(" ")[0] for name in names) if name in RECIPES}
+    own = {} if network.recipe is None else {network.recipe.name: network.recipe}
+    return [recipe for recipe in {**own, **named}.values() if recipe.leaves_out]
 
 
 def _key(config: ModelConfig) -> list[tuple[float, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.code import ADAPTIVE
-from depthlaw.advice.remedies import layers_text
+from depthlaw.advice.remedies import layers_text, published
 from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES
@@ -44,6 +44,11 @@ WORDS: Mapping[str, str] = {
 """What a role is, for who does not know its name."""
 FLAT = "a flat first step does not promise better training (`depthlaw explain S3-49`)"
 """The last remark of all advice."""
+_OF_WHAT = (
+    "How far: one logit, by a step that is taken to change that logit; a loss over many tokens moves it otherwise, "
+    "which `depthlaw watch` measures."
+)
+"""Which step it is that the advice speaks of."""
 
 
 def times(factor: float) -> str:
@@ -61,6 +66,8 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     """advices: of one model at one or several depths, the deepest last."""
     last = advices[-1]
     page.say(_nothing(advices), "bold")
+    if last.first:
+        page.say(f"First of all: {last.first}.", "bold red")
     best, other = last.remedies[0], other_way(last.remedies)
     at = f" at {layers_text(last.deep)} layers" if len(advices) > 1 else ""
     if best.changes:
@@ -73,7 +80,12 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
         )
     if other is not None:
         page.say(f"Or this: {_way(other, last)} {_known(other)}", "bold")
-    for warning in last.warnings:
+    told = [last.name, best.name, *([other.name] if other is not None else [])]
+    left = [
+        f"left out of {recipe.name}: {_in_a_word(recipe.leaves_out)} (--why has it in full)"
+        for recipe in published(last.deep, told)
+    ]
+    for warning in (*last.warnings, *left):
         page.say(f"Mind: {warning}.", "bold yellow")
     page.show(_table(advices))
     if has_why:
@@ -81,7 +93,17 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     eps = ", with each epsilon scaled too" if last.optimizer in ADAPTIVE else ""
     more = [] if has_why else ["By kind of parameter, and why: --why."]
     more += [f"As Python to paste{eps}: --code best, or --code NAME."] if best.changes and len(advices) == 1 else []
-    page.say(" ".join([*more, f"{FLAT[0].upper()}{FLAT[1:]}."]), "dim")
+    page.say(" ".join([*more, _OF_WHAT, f"{FLAT[0].upper()}{FLAT[1:]}."]), "dim")
+
+
+def _in_a_word(leaves_out: str) -> str:
+    """
+    >>> from depthlaw.advice.text import _in_a_word
+    >>> _in_a_word("its learning rates: all have one, and no more; and Adam's eps, which falls with width")
+    "its learning rates and Adam's eps"
+    """
+    parts = [part.strip().removeprefix("and ").partition(":")[0].partition(",")[0] for part in leaves_out.split(";")]
+    return " and ".join(parts)
 
 
 def line(advice: Advice) -> str:
@@ -157,7 +179,7 @@ def _way(remedy: Remedy, advice: Advice) -> str:
     else:
         role = remedy.worst_role
         means = "" if WORDS[role] == f"the {role}" else f", {WORDS[role]}"
-        left = f"That leaves {_worst(remedy)}{means}."
+        left = f"What then changes most is {role}{means}: {times(remedy.leaves[role])}."
     return f"{remedy.name}: {_changes(remedy)}. {left}"
 
 
@@ -274,7 +296,7 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         "dim",
     )
     later = {name: moved for name, moved in last.after_start.items() if moved is not None}
-    heads = ["what to do", "it leaves", *["later"] * bool(later), "a step beside its matrix", "branches at the start"]
+    heads = ["what to do", "growth left", *["later"] * bool(later), "a step beside its matrix", "branches at the start"]
     rows = [
         [
             *(remedy.name, _worst(remedy)),
@@ -285,19 +307,18 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
     ]
     page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
     page.say(
-        "it leaves: how far a step moves the deeper model over how far it moved the tuned one, in the role where this "
-        "ratio is furthest from 1, or in all roles together. How far: by how much one logit changes, by a step that is "
-        "taken to change that logit; what a step of a training loss over many tokens moves, `depthlaw watch` measures. "
+        "growth left: how far a step moves the deeper model over how far it moved the tuned one, in the role where "
+        "this ratio is furthest from 1, or in all roles together. "
         f"{_LATER if later else ''}"
         "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
         "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
-        f"The best way is the one that holds the update, {_WITHIN}, or leaves the least of its growth. Among ways that "
-        "are equal in this, those stand first that do not start as the identity, then those that keep the tuned model, "
-        "those that keep the forward pass, those whose steps are smaller beside their matrices, and those that change "
-        "fewer things. Where training here has shown one way to end at a smaller loss than another, that one stands "
-        "before it.",
+        f"The best way is the one that holds the update, {_WITHIN}, or has the least of its growth left. Among ways "
+        "that are equal in this, those stand first that do not start as the identity, then those that keep the tuned "
+        "model, those that keep the forward pass, those whose steps are smaller beside their matrices, and those that "
+        "change fewer things. Where training here has shown one way to end at a smaller loss than another, that one "
+        "stands before it.",
         "dim",
     )
     for remedy in last.remedies:

@@ -53,7 +53,8 @@ class Answer:
     named, and how it differs. predicted: the update by role at each depth, as
     the kernel rung predicts it of the block as it is; far: the same beyond, as it is and as it should be, relative to
     the shallowest depth, and the ratio of what it is to what it should be. exponential: growth that is no power of the
-    number of layers. by_layer: what each sublayer of the deepest model does, where that is asked.
+    number of layers; explodes: whether a stream leaves the floats on the way to the depths of ``far``. by_layer: what
+    each sublayer of the deepest model does, where that is asked.
     """
 
     optimizer: str
@@ -65,6 +66,7 @@ class Answer:
     far: Mapping[int, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     exponential: Exponential | None = None
+    explodes: bool = False
     by_layer: Sequence[AtSublayer] | None = None
 
     @cached_property

@@ -9,6 +9,7 @@ Modules are built and run, which is code of whoever wrote them; nothing else of 
 from __future__ import annotations
 
 import io
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -26,6 +27,7 @@ from depthlaw.auditing.answer import Answer, Nearest
 from depthlaw.auditing.beyond import (
     FAR,
     NO_LAW,
+    Growth,
     explodes,
     exponential,
     extrapolated,
@@ -39,6 +41,7 @@ from depthlaw.auditing.beyond import (
     with_effect,
     worse,
 )
+from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.building import Build, build_at, called_with, check_builder, lost_on_meta, prepare, whole_numbers
 from depthlaw.auditing.by_layer import measured as measured_by_layer
 from depthlaw.auditing.by_layer import rows_of
@@ -62,6 +65,8 @@ from depthlaw.theory.schemes import SCHEMES
 _WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
 """Of a kind of fault, where the nearest scheme is looked for; others: 0.5."""
 
+LAYERS = (2, 4, 8, 16)
+"""That are built where nothing is said, as on the command line."""
 _OF_DEPTH = ("residual-weight", "branch-weight", "init-law", "init-constant")
 """Kinds of faults that a claim's learning rates go with."""
 
@@ -91,15 +96,17 @@ def _threads_as_before() -> Iterator[None]:
 
 @_threads_as_before()
 def audit(
-    build: Build,
-    layers: Sequence[int] | int,
+    build: Build | None = None,
+    layers: Sequence[int] | int = LAYERS,
     *,
     scheme: str | None = None,
     recipe: str | None = None,
+    hf: str | None = None,
+    width: int | None = None,
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
     groups: Given | None = None,
-    num_seeds: int = 4,
+    seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
     by_layer: bool = False,
@@ -107,17 +114,20 @@ def audit(
     has_nearest: bool = True,
     elsewhere: Elsewhere | None = None,
     advance: Callable[[str, float, float | None], None] = lambda *_: None,
+    **unknown: Any,
 ) -> Audit:
     """Build a module at each number of layers, and say what it is, how it moves and what is wrong with it.
 
     Print the answer to read it as ``depthlaw audit`` prints it; its ``faults`` and ``document()`` are for programs.
 
     build: a function that is called with a number of layers, or with two (encoder and decoder layers) where it takes
-    two, and returns a module. layers: the number of layers to build, or several. scheme, recipe: what the module claims
+    two, and returns a module. hf: in its place a model type of Hugging Face's transformers or a config.json, built with
+    random weights at a width, 256 or less if left out, and compared with its own recipe where no name is given. layers:
+    the number of layers to build, or several. scheme, recipe: what the module claims
     to be; where both are left out, the audit names the nearest, and looks only for faults that need no claim. inputs: a
     function that is called with the module and returns what the module is called with; guessed if left out. groups: a
     function that is called with the module and returns its torch optimizer, several of them, or parameter groups, which
-    are compared with the scheme's. num_seeds: how many models of each depth are measured. measures: whether the update
+    are compared with the scheme's. seeds: how many models of each depth are measured. measures: whether the update
     is measured and predicted at all. by_layer: whether each sublayer of the deepest model is, too, as the stream and
     the gradient show what it does. far: the numbers of layers at which the effect of faults is predicted, ``FAR`` if
     left out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: workers
@@ -134,8 +144,18 @@ def audit(
     >>> [fault.kind for fault in answer.faults]
     ['identical-layers', 'norms']
     """
+    for name in unknown:
+        hint = ": as on the command line, it is seeds here" if name == "num_seeds" else ""
+        raise TypeError(f"audit takes no {name}{hint}")
     if scheme is not None and recipe is not None:
         raise ValueError("a scheme or a recipe, not both")
+    if (build is None) == (hf is None):
+        raise ValueError("give one of build, a function that makes the model, and hf, a type of transformers")
+    if build is None:
+        build, own = hugging_face(str(hf), width)
+        recipe = own if scheme is None and recipe is None else recipe
+    elif width is not None:
+        raise ValueError("width is of hf: a function of your own says how wide it builds")
     if by_layer and not measures:
         raise ValueError("by_layer is measured: leave measures as it is")
     layers, far = whole_numbers(layers), FAR if far is None else far
@@ -143,14 +163,14 @@ def audit(
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
     prepare(build, layers[-1], len(layers))
-    seeds = range(seed, seed + (num_seeds if measures else 1))
+    drawn = range(seed, seed + (seeds if measures else 1))
     profiled = layers[-1] if by_layer else None
-    jobs = deque(product(layers, seeds) if measures and elsewhere is not None else ())
+    jobs = deque(product(layers, drawn) if measures and elsewhere is not None else ())
     num_jobs = len(jobs)
     there = (
         iter(()) if elsewhere is None else as_they_end(elsewhere.executor, elsewhere.task(optimizer, profiled), jobs)
     )
-    here = (seeds[:1], False) if num_jobs else (seeds, measures)
+    here = (drawn[:1], False) if num_jobs else (drawn, measures)
     depths = list(_depths(build, layers, optimizer, inputs, groups, *here, profiled, advance))
     if num_jobs:
         found: dict[tuple[int, int], Measured] = {}
@@ -160,8 +180,8 @@ def audit(
         depths = [
             replace(
                 one,
-                updates=[found[one.asked, own].update for own in seeds if found[one.asked, own].update],
-                layers=[found[one.asked, own].layers for own in seeds if found[one.asked, own].layers],
+                updates=[found[one.asked, own].update for own in drawn if found[one.asked, own].update],
+                layers=[found[one.asked, own].layers for own in drawn if found[one.asked, own].layers],
             )
             for one in depths
         ]
@@ -172,8 +192,9 @@ def audit(
     of_groups, of_decay = compare_groups(depths, claimed)
     lost = list(lost_on_meta(build, layers[0], depths[0], seed))
     findings = replace(findings, faults=(*findings.faults, *lost))
-    remarks = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
-    remarks += lost_gradients(depths, len(seeds)) if measures else []
+    overflows = list(explodes(depths, far)) if not any(f.kind in NO_LAW for f in findings.faults) else []
+    remarks = list(overflows)
+    remarks += lost_gradients(depths, len(drawn)) if measures else []
     has_law = not any(fault.kind in (*NO_LAW, *NOT_INDEPENDENT) for fault in findings.faults)
     rows: list[Mapping[str, float]] = []
     missed: Mapping[str, tuple[float, float]] = {}
@@ -189,7 +210,8 @@ def audit(
                 advance("predicting", len(rows), len(depths) + 2 * len(far) * bool(findings.faults))
             if not any(fault.kind == "identical-layers" for fault in findings.faults):  # which says so itself
                 missed = missed_by(depths, rows)
-                remarks += outside(depths[-1], missed)
+                grown = rows[-1]["update"] / rows[0]["update"] if rows[0]["update"] else math.inf
+                remarks += outside(depths[-1], missed, Growth.of(depths[0], depths[-1], grown))
         except (ValueError, ArithmeticError) as error:
             rows, answer = [], None
             remarks.append(f"there is no prediction of this block: {in_words(error)}")
@@ -217,6 +239,7 @@ def audit(
         far=beyond,
         remarks=[*remarks, *of_decay],
         exponential=exponential(depths, findings, optimizer) if has_law and rows else None,
+        explodes=bool(overflows),
         by_layer=rows_of(depths[-1].built, depths[-1].layers, answer) if by_layer else None,
     )
 

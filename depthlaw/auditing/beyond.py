@@ -21,7 +21,7 @@ from depthlaw.auditing.models import Depth
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config, of_few_tokens, predicted, task_of
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
-from depthlaw.sims.stats import estimate
+from depthlaw.sims.stats import Estimate, estimate, ratio
 from depthlaw.system.page import times
 
 FAR = (100, 1000)
@@ -84,41 +84,85 @@ def far_off(
 
 
 class Exponential(NamedTuple):
-    """Growth that is no power of the number of layers: by which factor the update grows between two of these, as
-    predicted."""
+    """Growth that is no power of the number of layers. layers: numbers of them, each twice the one before. factors: by
+    which the update grows to each from the one before, as predicted; infinite where it is beyond the floats."""
 
-    start: int
-    end: int
-    factor: float
+    layers: Sequence[int]
+    factors: Sequence[float]
+
+    @property
+    def text(self) -> str:
+        """The factors, each with its depths."""
+        told = [
+            f"{'beyond the floats' if factor == math.inf else times(factor)} from {start:,} to {end:,}"
+            for (start, end), factor in zip(pairwise(self.layers), self.factors, strict=True)
+        ]
+        return f"{listed(told)} layers"
 
 
 def exponential(depths: Sequence[Depth], findings: Findings, optimizer: str) -> Exponential | None:
-    """The growth of the update where that is exponential; None where it is a power, or not known.
-
-    Predicted at the greatest depth and at twice, four and eight times it. From one doubling to the next, the exponent
-    of a power settles; that of e^(c N) grows by c N / ln 2, which is twice as much each time.
-    """
-    last = depths[-1].asked
-    if len(depths) < 2 or _DOUBLINGS * last > _DEEPEST:
-        return None
-    numbers = [last, 2 * last, 4 * last, _DOUBLINGS * last]
+    """The growth of the update where that is exponential; None where it is a power, or not known."""
     task = of_few_tokens(task_of(depths[-1].built))
+
+    def update(num_layers: int) -> float:
+        return predicted(extrapolated(depths, findings, num_layers), task, optimizer)["update"]
+
     try:
-        values = [predicted(extrapolated(depths, findings, number), task, optimizer)["update"] for number in numbers]
-        exponents = [math.log2(after / before) for before, after in pairwise(values)]
-    except (ValueError, ArithmeticError):
+        return no_power(update, depths[-1].asked) if len(depths) > 1 else None
+    except ValueError:
         return None
-    before, after = (later - earlier for earlier, later in pairwise(exponents))
-    if not after > max(_STEEPER, _SETTLES * before):
-        return None
-    return Exponential(numbers[-2], numbers[-1], values[-1] / values[-2])
 
 
-_DOUBLINGS = 8
+def no_power(update: Callable[[int], float], start: int) -> Exponential | None:
+    """How an update grows from a number of layers on, where that is exponential; an ArithmeticError of it is beyond the
+    floats.
+
+    Asked for at that number, at twice it, and so on. From one doubling to the next the exponent of a power settles,
+    and that of e^(c N) gains c N / ln 2, which is twice as much each time. A sum of two powers has exponents that rise
+    for a while, too: it is exponential where they rise beyond those of any power that is known.
+    """
+    numbers, values = [start], list[float]()
+    while numbers[-1] <= _DEEPEST:
+        try:
+            values.append(update(numbers[-1]))
+        except ArithmeticError:
+            values.append(math.inf)
+        if values[0] == math.inf or not values[-1] > 0:
+            return None
+        factors = [after / before for before, after in pairwise(values)]
+        if len(factors) >= _FEWEST or values[-1] == math.inf:
+            exponents = [math.log2(factor) for factor in factors]
+            gained = [after - before for before, after in pairwise(exponents)]
+            if not all(after > max(_STEEPER, _SETTLES * before) for before, after in pairwise(gained[-2:])):
+                return None
+            if exponents[-1] > _HIGHEST:
+                return Exponential(numbers, factors)
+        numbers.append(2 * numbers[-1])
+    return None
+
+
+def first_of_all(built: Built) -> str:
+    """What is to be done about numbers that grow from layer to layer, before anything else."""
+    if any(sub.norms for sub in built.sublayers):
+        return (
+            "first mend the weights of its stream and its branches: `depthlaw audit` with the scheme that it is to be "
+            "says which are off"
+        )
+    return (
+        "its branches have no norm, so every layer multiplies the stream: first put a norm before each branch "
+        "(pre-norm) or a trained weight of 0 on it (rezero)"
+    )
+
+
 _DEEPEST = 1024
 """Layers of which a prediction takes a second."""
-_STEEPER = 0.25
-"""What the exponent of exponential growth gains, at least, where the number of layers doubles once more."""
+_FEWEST = 3
+"""Doublings of the number of layers that tell a power from an exponential."""
+_HIGHEST = 4.0
+"""An exponent that no power has which is known of a Transformer's update: twice the largest."""
+_STEEPER = 0.05
+"""What the exponent of exponential growth gains, at least, where the number of layers doubles once more: more than the
+points of a prediction scatter."""
 _SETTLES = 1.5
 """Times what it gained before: of a power that settles less than 1, of an exponential 2."""
 
@@ -320,8 +364,44 @@ def missed_by(depths: Sequence[Depth], rows: Sequence[Mapping[str, float]]) -> M
     return missed
 
 
-def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator[str]:
-    """A line where predictions are not what is measured, with what they leave out of this block."""
+class Growth(NamedTuple):
+    """Of the update from one depth to another. measured: on num_models of each."""
+
+    measured: Estimate
+    predicted: float
+    num_models: int
+
+    @classmethod
+    def of(cls, shallow: Depth, deep: Depth, predicted: float) -> Growth | None:
+        """None where fewer than two models of a depth were measured."""
+        samples = [[own["update"] for own in depth.updates if own.get("update")] for depth in (shallow, deep)]
+        if not all(len(own) > 1 for own in samples):
+            return None
+        before, after = map(estimate, samples)
+        return cls(ratio(after, before), predicted, len(samples[0]))
+
+    @property
+    def is_as_predicted(self) -> bool:
+        low, high = self.measured.low or 0.0, self.measured.high or math.inf
+        factor = self.measured.mean / self.predicted
+        return max(factor, 1 / factor) <= _MISSED or low <= self.predicted <= high
+
+    @property
+    def text(self) -> str:
+        of = self.measured
+        return (
+            f"measured on {self.num_models} models of each depth, the update grows {times(of.mean)} "
+            f"({of.low or 0:.3g} to {of.high or math.inf:.3g}), and {times(self.predicted)} is predicted"
+        )
+
+
+_MISSED = 1.25
+"""A factor between the growth that is measured and the one that is predicted, of which something is to be said."""
+
+
+def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Growth | None = None) -> Iterator[str]:
+    """A line where predictions are not what is measured, with what they leave out of this block. growth: from the
+    shallowest depth to this one."""
     if not missed:
         return
     built = depth.built
@@ -342,7 +422,13 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]]) -> Iterator
         else "The prediction leaves out that the width is finite, and nothing else that is known"
     )
     ratios = [max(is_ / told, told / is_) for is_, told in missed.values()]
-    rest = "" if max(ratios) < _USELESS else ", and no prediction of it at any depth"
+    rest = ""
+    if max(ratios) >= _USELESS and growth is not None and growth.is_as_predicted:
+        rest = (
+            f". It is off in size; how it grows is as predicted, on which alone `depthlaw advise` rests: {growth.text}"
+        )
+    elif max(ratios) >= _USELESS:
+        rest = ", and no prediction of it at any depth"
     yield (
         f"at {depth.asked} layers what is measured is not what is predicted "
         f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}), so trust what is measured{rest}. {why}"

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from depthlaw.auditing.answer import Answer
+from depthlaw.auditing.beyond import first_of_all
 from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, says
 from depthlaw.auditing.compare import NOT_INDEPENDENT
 from depthlaw.auditing.faults import Fault, distinct
@@ -42,7 +43,7 @@ def title(audit: Answer, num_counted: int | None = None) -> str:
     built = type(audit.depths[-1].built.module).__name__
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
     if audit.claimed is not None:
-        explodes = "" if audit.exponential is None else _grows(audit)
+        explodes = _grows(audit) if audit.exponential is not None or audit.explodes else ""
         return f"{start}, compared with {audit.claimed.name}: {text}{explodes}"
     grows = _grows(audit)
     if audit.nearest is None:
@@ -64,6 +65,8 @@ def _grows(audit: Answer) -> str:
     """How the update grows with depth, as the end of a sentence; empty where it was not measured."""
     if audit.exponential is not None:
         return "; the update grows exponentially with depth"
+    if audit.explodes:
+        return "; its numbers explode with depth"
     fitted = audit.exponent("update")
     exponent = fitted.measured.mean if fitted is not None and fitted.measured is not None else None
     if exponent is None:
@@ -384,18 +387,21 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
                 f"{audit.claimed.name}'s does: {times(mended)} from {audit.layers[0]} to {number:,} layers{beside}."
             ), None  # fmt: skip
     if audit.exponential is not None:
-        start, end, factor = audit.exponential
         yield (
-            f"The update under {audit.optimizer} grows exponentially, as no power of the number of layers: "
-            f"{times(factor)} from {start} to {end:,} layers, predicted."
+            f"The update under {audit.optimizer} grows exponentially, as no power of the number of layers, which has "
+            f"one factor for each doubling. Predicted: {audit.exponential.text}."
         ), "bold red"  # fmt: skip
     elif exponent is not None and exponent > _GROWS and not audit.faults:
         yield (
             f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
             "may still need another learning rate at another depth."
         ), None  # fmt: skip
+    if (audit.exponential is not None or audit.explodes) and not audit.faults:
+        text = first_of_all(audit.depths[-1].built)
+        yield f"{text[0].upper()}{text[1:]}.", "bold red"
     if _advise(audit, "") is not None:
-        yield "What to change when the model gets deeper:", None
+        mended = "Once the faults are mended, what" if audit.faults else "What"
+        yield f"{mended} to change when the model gets deeper:", None
 
 
 def _has_copies(audit: Answer) -> bool:
@@ -405,12 +411,12 @@ def _has_copies(audit: Answer) -> bool:
 
 def _advise(audit: Answer, own: str) -> str | None:
     """The command that says what to change between the depths of the audit; None where it would have no answer. It is
-    about this model, but about what it is meant to be where faults are to be mended first."""
+    about this model, but about what it is meant to be where nothing is predicted of this one."""
     meant = audit.claimed or audit.nearest
     if meant is None or len(audit.layers) < 2 or any(own.get("update") == 0 for d in audit.depths for own in d.updates):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
-    if audit.predicted and (audit.claimed is None or not audit.faults):
+    if audit.predicted:
         return f"depthlaw advise {own} {depths}"
     if audit.nearest is not None and audit.nearest.differences:
         return None

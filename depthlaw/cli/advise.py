@@ -54,7 +54,7 @@ def run(
         most=options.MOST,
     ),
     code: str | None = option(
-        "Print only Python code to paste, of the remedy with this name, or of the best one: --code best.",
+        "Print only Python code to paste, of the way with this name, or of the best one: --code best.",
         metavar="NAME",
     ),
     model: str | None = option(
@@ -77,15 +77,15 @@ def run(
     You have tuned a model of --from-layers layers and want one of --layers, more
     or fewer, or several such: 24,48. The first lines say how much further one
     step moves that model if you change nothing, what to do, and another way to do
-    it; the table has further ways, and how much of the growth each leaves. Each way
-    leaves the tuned model as it is, unless it says otherwise. --why shows how each
+    it; the table has further ways, and how far a step moves the model with each. Each
+    way keeps the tuned model as it is, unless it says otherwise. --why shows how each
     kind of parameter grows, and how the ways are ranked.
 
     With --model or --hf the model is your own: it is built at each depth and read
     as `depthlaw audit` reads it, and the code has its own parameters' names.
     """
     if code is not None and as_json:
-        raise BadInputError("--code and --json do not go together: --json has the code of every remedy")
+        raise BadInputError("--code and --json do not go together: --json has the code of every way")
     if stack.sublayers is not None:
         raise BadInputError("--sublayers is no option of advise: give --from-layers N and --layers N")
     if transformer.layers is None:

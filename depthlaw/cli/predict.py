@@ -469,7 +469,7 @@ def _meaning_of_roles(answer: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "exponent: the power of the depth with which the role's update grows, by least squares over all depths "
             "asked for. lr ×: what to multiply the role's learning rate by, for its update at the last depth to be as "
-            "at the first; a factor above 1 may be left out. `depthlaw advise` ranks other remedies: branch weights, "
+            "at the first; a factor above 1 may be left out. `depthlaw advise` ranks other ways: branch weights, "
             "another init."
         )
     if answer["shares"]:

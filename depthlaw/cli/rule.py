@@ -168,7 +168,7 @@ def show(
             page.say("--why: each step of the argument.")
         else:
             width = "" if others["d_model"] is not None else " (D: your width)"
-            page.say(f"--why: each step of the argument. What each way leaves, as code{width}:")
+            page.say(f"--why: each step of the argument. What each way makes of the update, and its code{width}:")
             page.say_where(f"  {command}")
 
 

@@ -25,8 +25,9 @@ class NoTheoryError(ValueError):
     """No theory of this network is there; the text says of what, in one line."""
 
 
+_SAID = {"num_layers": "layers", "d_model": "width"}
+"""Fields of a ``Network`` by which functions of Python have the words of the command line."""
 _CALLED = {
-    "width": "d_model",
     "heads": "num_heads",
     "tokens": "num_tokens",
     "batch": "batch_size",
@@ -38,8 +39,8 @@ _CALLED = {
 def check_words(function: str, given: Mapping[str, Any]) -> None:
     """TypeError, in one line, for a keyword of a function of Python that is no field of ``Network`` which it takes."""
     for name in given:
-        if name == "num_layers":
-            raise TypeError(f"{function} takes no num_layers: the number of layers is layers here")
+        if name in _SAID:
+            raise TypeError(f"{function} takes no {name}: as on the command line, it is {_SAID[name]} here")
         if name not in Network.__dataclass_fields__:
             hint = f": here it is {_CALLED[name]}" if name in _CALLED else ""
             raise TypeError(f"{function} takes no {name}{hint}")

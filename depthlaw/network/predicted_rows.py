@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from depthlaw.theory.kernel.predict import Stream
 
 NO_ORDER = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "next_term"))
-NO_ORDER |= {"shown_by": "not derived: the kernel rung is numerical; see exponents"}
+NO_ORDER |= {"shown_by": "not derived: the recursion over the layers is numerical; see exponents"}
 BENT = 1.2
 """What is off a power law by this factor is none: an exponent over the same depths would be read as one."""
 

@@ -22,7 +22,7 @@ def predict(
     *,
     recipe: str | None = None,
     layers: int | tuple[int, int] | None = None,
-    d_model: int | None = None,
+    width: int | None = None,
     arch: str | None = None,
     activation: str = "relu",
     norm_kind: str = "layernorm",
@@ -35,7 +35,7 @@ def predict(
 
     With a scheme and ``num_sublayers`` alone, the network is a stack of FFNs at infinite width, and the answer exact.
     With layers, arch (encoder, decoder or encoder-decoder) or a recipe it is a Transformer; an encoder-decoder takes
-    the layers of both sides. d_model: the width of a Transformer; if left out, that of the recipe, or infinite. w, v:
+    the layers of both sides. width: d_model of a Transformer; if left out, that of the recipe, or infinite. w, v:
     the gains of each sublayer. is_precise: whether the averages of a Transformer take four times the quasi-random
     points. network: further fields of ``Network``, such as num_heads, num_tokens or block; with visits, layers and
     num_sublayers count each layer once. ValueError, in one line, for
@@ -46,7 +46,7 @@ def predict(
     <Prediction: 48 sublayers, update 9.94423>
     >>> predict("pre-ln", "adam", layers=2, num_tokens=4)
     <KernelPrediction: 4 sublayers, update 4.69951>
-    >>> predict(recipe="gpt2", optimizer="adamw", layers=2, d_model=64).roles["fc2"] > 0
+    >>> predict(recipe="gpt2", optimizer="adamw", layers=2, width=64).roles["fc2"] > 0
     True
     """
     if optimizer is None:
@@ -68,15 +68,15 @@ def predict(
         given |= {"activation": activation != "relu", "norm_kind": norm_kind != "layernorm"}
         if options := [name for name, value in given.items() if value]:
             raise ValueError(f"{options[0]} does not go with a recipe, which says it itself")
-        published = Network.of_recipe(model, layers, d_model or model.size["d_model"], **network)
+        published = Network.of_recipe(model, layers, width or model.size["d_model"], **network)
         return published.theory(optimizer, effort=effort)
     assert scheme is not None
     chosen = scheme_named(scheme) if isinstance(scheme, str) else scheme
     if (layers is None) == (num_sublayers is None):
         raise ValueError("give one of layers and num_sublayers")
     if layers is None and arch is None:
-        if d_model is not None or network.keys() - {"visits"}:
-            given = "d_model" if d_model is not None else next(iter(network))
+        if width is not None or network.keys() - {"visits"}:
+            given = "width" if width is not None else next(iter(network))
             raise ValueError(f"{given} is of a Transformer: give layers, or arch")
         from depthlaw.theory.meanfield.update import predict as predict_stack
 
@@ -94,7 +94,7 @@ def predict(
     asked = Network(
         scheme=chosen,
         arch=kind,
-        d_model=d_model or ANY_WIDTH,
+        d_model=width or ANY_WIDTH,
         activation=activation,
         norm_kind=norm_kind,
         has_wide_heads="num_heads" not in network,

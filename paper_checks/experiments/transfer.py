@@ -147,7 +147,7 @@ def derived(d_model: int, model: str, num_layers: int, optimizer: str = ADAMW) -
     from depthlaw.advice.advice import advise
 
     whose = {"recipe": model.removeprefix(OF_RECIPE)} if model.startswith(OF_RECIPE) else {"scheme": model}
-    shape: dict[str, Any] = {"d_model": d_model, "num_heads": d_model // HEAD_SIZE}
+    shape: dict[str, Any] = {"width": d_model, "num_heads": d_model // HEAD_SIZE}
     advice = advise(optimizer=optimizer, from_layers=TUNED, layers=num_layers, **whose, **shape)
     for name in MODELS[optimizer][model][1:]:
         remedy = advice.named(name)

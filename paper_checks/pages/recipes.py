@@ -9,7 +9,7 @@ sims/records/clients.jsonl (``paper_checks.experiments.clients``), so this takes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -189,7 +189,7 @@ def page() -> str:
         last=LAST,
         flat=FLAT,
         matters=MATTERS,
-        lists={optimizer: _lists(optimizer, by_name) for optimizer in RECIPE_OPTIMIZERS},
+        short={optimizer: [*_short_rows(_lists(optimizer, by_name))] for optimizer in RECIPE_OPTIMIZERS},
         picture=picture().caption,
         heads=["recipe", "layers, width", *(f"{name}: {word}" for name in NAMES.values() for word in words)],
         rows=[_row(name, by_name) for name in moving()],
@@ -233,6 +233,18 @@ def _lists(optimizer: str, by_name: Mapping[tuple[str, str], Going]) -> dict[str
             still = f"; but {role} as N^{slope:.2f}, {size}" if slope >= FLAT else ""
             lists["flat"].append(f"{name} ({law.end:z.2f}{still})")
     return lists
+
+
+_GOES = {
+    "flat": "flat",
+    "grow": "grows",
+    "shrink": "shrinks",
+    "bend": "no one power: e over all depths, then at the end",
+}
+
+
+def _short_rows(lists: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    return ([words, ", ".join(lists[goes])] for goes, words in _GOES.items() if lists[goes])
 
 
 def _row(name: str, by_name: Mapping[tuple[str, str], Going]) -> list[str]:

@@ -153,8 +153,11 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
     found = told[MODEL, MUON, "depth-mup"]
     assert (found["mean"], found["num_seeds"], found["verdict"]) == (pytest.approx(0.2), 3, 1)
     text = transfer_page.in_short(record, MUON)
-    assert "Muon beside AdamW" in text and f"| {MODEL} (3 of 5 seeds) | 2.01 | 2.21 |" in text
-    assert "depth-mup gains in pre-ln; none costs" in text and transfer_page.in_short(record) == ""
+    assert "Muon beside AdamW" in text and f"| {MODEL} (3 of 5 seeds) | depth-mup | 2.01 | 2.21 |" in text
+    heads = text.split("\n\n")[1].splitlines()[0]
+    own = transfer.MODELS[MUON][MODEL][1:]
+    assert all(f"| {way} |" in heads or f"| {way}: " in text for way in own), "a way of the figure is not in the table"
+    assert "None is shown to cost" in text and transfer_page.in_short(record) == ""
 
 
 def test_a_seed_whose_best_rate_is_beyond_the_grid_has_no_slope_there() -> None:

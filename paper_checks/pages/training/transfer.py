@@ -18,8 +18,8 @@ from depthlaw.paper_checks.routes.training import transfer as route
 from depthlaw.paper_checks.routes.training.after_start import nearest
 from depthlaw.sims.stats import estimate
 
-_ADVISED = ("learning-rates", "depth-mup")
-"""The remedies that every model of the README's table has; the third is its own."""
+_ADVISED = ("learning-rate", "learning-rates", "depth-mup")
+"""The remedies that every model of the README's table has; another is its own."""
 _WHERE = ("below", "above")
 _WORDS = {ADAMW: "AdamW", MUON: "Muon beside AdamW"}
 _VERDICTS = {True: "pays", False: "costs", None: "neither pays nor costs, as far as these seeds tell"}
@@ -163,6 +163,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
+    rows = [_readme_row(one, max(one.losses)) for one in several]
+    more = ["another way"] * any(row[-1] for row in rows)
     return section(
         "training",
         "transfer_in_short",
@@ -171,30 +173,32 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         trial=trial,
         optimizer=_WORDS[optimizer],
         num_seeds=span([len(case.seeds) for case in several]),
-        rows=[_readme_row(case, max(case.losses)) for case in several],
+        ways=[*_ADVISED, *more],
+        rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
-        gaining=_models_by_remedy(several, 1),
-        costing=_models_by_remedy(several, -1),
+        costing=_shown_to_cost(several),
         has_more=optimizer == ADAMW,
     ).strip()
 
 
-def _models_by_remedy(several: Sequence[route.Transfer], verdict: int) -> list[tuple[str, list[str]]]:
-    """Of each remedy that has some, the models in which it was shown to gain, or to cost."""
+def _shown_to_cost(several: Sequence[route.Transfer]) -> list[tuple[str, list[str]]]:
+    """Of each remedy that has some, the models in which it was shown to cost."""
     by_remedy: dict[str, list[str]] = {}
     for case in several:
         for remedy in of_depth(case.model, max(case.losses), case.optimizer)[1:]:
-            if case.verdict(remedy, max(case.losses)) == verdict:
+            if case.verdict(remedy, max(case.losses)) == -1:
                 by_remedy.setdefault(remedy, []).append(_name(case))
     return [*by_remedy.items()]
 
 
 def _readme_row(case: route.Transfer, layers: int) -> list[str]:
     few, many = (f"{fmean(case.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
-    third = [remedy for remedy in of_depth(case.model, layers, case.optimizer) if remedy not in _ADVISED][-1]
-    cells = [interval(case.gain(remedy, layers), 2) for remedy in (*_ADVISED, third)]
+    further = [remedy for remedy in of_depth(case.model, layers, case.optimizer)[1:] if remedy not in _ADVISED]
+    cells = [interval(case.gain(remedy, layers), 2) for remedy in _ADVISED]
     fewer = f" ({len(case.seeds)} of {LEAST_SEEDS} seeds)" if len(case.seeds) < LEAST_SEEDS else ""
-    return [_name(case) + fewer, few, many, *cells[:-1], f"{third}: {cells[-1]}"]
+    others = [f"{remedy}: {interval(case.gain(remedy, layers), 2)}" for remedy in further]
+    gained = [remedy for remedy in (*_ADVISED, *further) if case.verdict(remedy, layers) == 1]
+    return [_name(case) + fewer, ", ".join(gained) or "none", few, many, *cells, "; ".join(others)]
 
 
 def _name(case: route.Transfer) -> str:

@@ -114,7 +114,7 @@ SEEDS = 16
 
 @cache
 def asked(optimizer: str, **question: str) -> Advice:
-    shape = {"d_model": D, "num_heads": HEADS, "num_tokens": TOKENS, "is_causal": True}
+    shape = {"width": D, "num_heads": HEADS, "num_tokens": TOKENS, "is_causal": True}
     return advise(optimizer=optimizer, from_layers=2, layers=8, **question, **shape)
 
 
@@ -199,7 +199,7 @@ def test_a_larger_embedding_is_a_remedy_where_norms_before_the_branches_divide_b
 
 def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:
     of_encoder: dict[str, Any] = {"arch": "encoder", "num_tokens": 4, **POST}
-    advice = advise(optimizer="adamw", from_layers=6, layers=24, d_model=1024, **of_encoder)
+    advice = advise(optimizer="adamw", from_layers=6, layers=24, width=1024, **of_encoder)
     assert named(advice, "su-adam").worst <= HELD < named(advice, "nothing").worst
     assert any("su-adam is derived for adamw" in remark for remark in advice.remarks)
 
@@ -218,7 +218,7 @@ def test_what_is_held_stands_first_and_of_that_what_changes_least() -> None:
 
 @cache
 def of_su_adam() -> Advice:
-    return advise(scheme="su-adam", optimizer="adamw", from_layers=4, layers=16, d_model=1024, num_tokens=4)
+    return advise(scheme="su-adam", optimizer="adamw", from_layers=4, layers=16, width=1024, num_tokens=4)
 
 
 def test_small_roles_count_together() -> None:
@@ -245,7 +245,7 @@ def test_a_role_that_vanishes_gets_no_rate_beyond_bounds() -> None:
         optimizer="adamw",
         from_layers=(2, 2),
         layers=(8, 8),
-        d_model=512,
+        width=512,
         arch="encoder-decoder",
         num_tokens=4,
     )
@@ -255,14 +255,14 @@ def test_a_role_that_vanishes_gets_no_rate_beyond_bounds() -> None:
 
 
 def test_a_law_of_the_layer_s_index_goes_on_in_the_deeper_model() -> None:
-    advice = advise(recipe="torchtitan", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=2)
+    advice = advise(recipe="torchtitan", optimizer="adamw", from_layers=2, layers=4, width=64, num_tokens=2)
     lines = advice.code(named(advice, "depth-mup"))
     names = pasted(lines)
     assert names["STD"]["out"] == [pytest.approx(0.02 / math.sqrt(2 * layer), rel=1e-3) for layer in (1, 2, 3, 4)]
 
 
 def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
-    question = {"arch": "encoder-decoder", "num_tokens": 2, "d_model": 64, "optimizer": "adam"}
+    question = {"arch": "encoder-decoder", "num_tokens": 2, "width": 64, "optimizer": "adam"}
     advice = advise(scheme="deepnorm", from_layers=(2, 2), layers=(4, 6), **question)
     remedy = named(advice, "residual-weight")
     names = pasted(advice.code(remedy))
@@ -277,7 +277,7 @@ def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> None:
     """With the numbers of ``rule`` at both depths, and DeepNet's own member by its name."""
-    question = {"arch": "encoder-decoder", "num_tokens": 4, "d_model": 512, "optimizer": optimizer}
+    question = {"arch": "encoder-decoder", "num_tokens": 4, "width": 512, "optimizer": optimizer}
     advice = advise(scheme="post-ln", from_layers=(4, 4), layers=(8, 6), **question)
     name = "residual-weight" if optimizer == "adamw" else "deepnorm"
     rule = solve_rule("post", optimizer, "encoder-decoder", None if optimizer == "adamw" else "deepnet")
@@ -300,7 +300,7 @@ def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> N
 
 def test_at_both_depths_nothing_is_left_of_the_scheme_s_own_numbers() -> None:
     """Which lowering gives T-Fixup's decoder by its name."""
-    question = {"arch": "encoder-decoder", "num_tokens": 3, "d_model": 64, "optimizer": "adamw"}
+    question = {"arch": "encoder-decoder", "num_tokens": 3, "width": 64, "optimizer": "adamw"}
     advice = advise(scheme="t-fixup", from_layers=(2, 2), layers=(4, 6), **question)
     remedy = named(advice, "branch-weight at both depths")
     for config in (remedy.tuned, remedy.config):
@@ -322,7 +322,7 @@ MEASURED = {
 @pytest.mark.parametrize("kind", GROWN)
 def test_measured_leaves_are_those_that_are_promised(kind: str) -> None:
     """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
-    advice = advise(**GROWN[kind], optimizer="adamw", from_layers=1, d_model=D, num_tokens=TOKENS)
+    advice = advise(**GROWN[kind], optimizer="adamw", from_layers=1, width=D, num_tokens=TOKENS)
     for name in MEASURED[kind]:
         remedy = named(advice, name)
         measured = advice.measure(remedy, range(8))
@@ -340,7 +340,7 @@ def test_the_code_knows_every_matrix_of_a_published_model(name: str) -> None:
     arch = {"arch": "encoder-decoder"} if name == "T5" else {}
     layers: Any = ((2, 2), (4, 4)) if arch else (2, 4)
     question = {"scheme": "pre-ln", "activation": client.recipe.activation, "num_tokens": 4, **arch}
-    advice = advise(optimizer="adamw", from_layers=layers[0], layers=layers[1], d_model=64, **question)
+    advice = advise(optimizer="adamw", from_layers=layers[0], layers=layers[1], width=64, **question)
     code = pasted(advice.code(advice.remedies[0]))
     for parameter, _ in model.named_parameters():
         roles = roles_of(client, model, parameter)
@@ -360,7 +360,7 @@ def test_completep_s_epsilon_is_derived() -> None:
     for scheme, published in (("completep", 1 / 4), ("depth-mup", 1 / 2)):
         law = SCHEMES[scheme].eps_multiplier
         assert float(law.subs(L, 48) / law.subs(L, 12)) == published
-    advice = advise(scheme="completep", optimizer="adamw", from_layers=6, layers=24, d_model=1024, num_tokens=4)
+    advice = advise(scheme="completep", optimizer="adamw", from_layers=6, layers=24, width=1024, num_tokens=4)
     eps = named(advice, "nothing").eps
     assert {role: eps[role] for role in BRANCH_ROLES if role in eps} == pytest.approx(
         dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), 1 / 4), rel=0.1
@@ -372,7 +372,7 @@ QUESTION = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, 
 
 def test_the_command_says_and_writes_what_the_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
     found = document(*QUESTION)
-    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=4)
+    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, width=64, num_tokens=4)
     assert {row["role"]: row["factor"] for row in found["as_it_is"]} == pytest.approx(dict(advice.factors))
     assert [one["name"] for one in found["remedies"]] == [remedy.name for remedy in advice.remedies]
     for remedy in found["remedies"]:
@@ -386,7 +386,7 @@ def test_the_command_says_and_writes_what_the_function_does(monkeypatch: pytest.
 
 def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
     """Three lines, with the numbers of the document: what happens, what to do, another way; --why adds roles."""
-    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, d_model=64, num_tokens=4)
+    advice = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=4, width=64, num_tokens=4)
     text = told(*QUESTION)
     happens, do, other = re.split(r"\n(?=Do this|Or this)", text.partition("\nHow far")[0])
     best, another = advice.remedies[0], other_way(advice.remedies)
@@ -413,7 +413,7 @@ def test_several_depths_are_each_what_they_are_alone() -> None:
 
 
 def test_a_vector_that_carries_the_update_is_said_to() -> None:
-    advice = advise(recipe="cait", optimizer="adamw", from_layers=20, layers=24, d_model=96, num_tokens=4)
+    advice = advise(recipe="cait", optimizer="adamw", from_layers=20, layers=24, width=96, num_tokens=4)
     assert advice.shares["layer_scale"] > 1
     first = str(advice).partition("Do this")[0]
     assert "the trained vector on each branch carries the update itself" in " ".join(first.split())
@@ -426,6 +426,17 @@ def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_le
     assert "layer_scale" in {row["role"] for row in with_vector["as_it_is"]}
     assert "layer_scale" not in {row["role"] for row in document(*of_vit)["as_it_is"]}
     assert any("left out of completep" in remark and "eps" in remark for remark in with_vector["remarks"])
+
+
+def test_what_is_left_out_of_a_way_is_said_at_once_and_so_is_which_step_the_advice_is_of() -> None:
+    """In short beside the first lines, where the model or one of the two ways is a published one."""
+    of_it, of_another = (
+        " ".join(str(advise(scheme=name, from_layers=4, layers=8, width=64, num_tokens=2)).split())
+        for name in ("completep", "post-ln")
+    )
+    assert "Mind: left out of completep: its learning rates and Adam's eps (--why has it in full)." in of_it
+    assert "left out of" not in of_another
+    assert "one logit, by a step that is taken to change that logit" in of_another
 
 
 def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
@@ -441,7 +452,7 @@ def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
 
 def test_a_role_that_matters_and_vanishes_is_told_and_neither_raised_nor_ranked_by() -> None:
     """Keys under Muon, whose step has one size: they matter at 4 layers of Post-LN, and at 32 all tokens are alike."""
-    advice = advise(scheme="post-ln", optimizer="muon+adamw", from_layers=4, layers=32, d_model=512)
+    advice = advise(scheme="post-ln", optimizer="muon+adamw", from_layers=4, layers=32, width=512)
     assert advice.vanished == ["k"] and advice.factors["k"] < 0.05 <= advice.shares["fc2"]
     assert max(named(advice, "learning-rates").own_rates.values()) <= 1
     assert all(remedy.worst_role != "k" for remedy in advice.remedies)
@@ -475,7 +486,7 @@ def test_the_code_says_what_the_tuned_model_is_where_it_changes_too() -> None:
 
 def of_deepnorm() -> dict[str, Any]:
     advice = advise(
-        scheme="deepnorm", arch="encoder", optimizer="adamw", from_layers=2, layers=8, d_model=D, num_heads=HEADS
+        scheme="deepnorm", arch="encoder", optimizer="adamw", from_layers=2, layers=8, width=D, num_heads=HEADS
     )
     (nothing,) = (remedy for remedy in advice.remedies if remedy.name == "nothing")
     return pasted(advice.code(nothing))
@@ -494,7 +505,7 @@ def test_packed_queries_keys_and_values_get_their_own_deviations() -> None:
 @SLOW
 def test_packed_cross_attention_gets_its_own_deviations() -> None:
     """T5's start, whose queries are smaller than keys and values, in torch's encoder-decoder."""
-    advice = advise(recipe="t5", optimizer="adafactor", from_layers=(2, 2), layers=(4, 4), d_model=D, num_heads=HEADS)
+    advice = advise(recipe="t5", optimizer="adafactor", from_layers=(2, 2), layers=(4, 4), width=D, num_heads=HEADS)
     names, model = pasted(advice.code(advice.remedies[0])), nn.Transformer(D, HEADS, 2, 2, 4 * D, batch_first=True)
     names["initialise"](model)
     stds = names["STD"]["decoder"]
@@ -531,7 +542,7 @@ def renamed(model: nn.Module, names: dict[str, str]) -> nn.Module:
 def test_a_llama_with_names_of_its_own_is_in_groups_or_refused(optimizer: str) -> None:
     """No matrix and no norm keeps its rate, or falls to AdamW, because its name is not known; a final norm is no
     block's."""
-    advice = advise(optimizer=optimizer, from_layers=2, layers=4, d_model=64, num_tokens=2, **GATED)
+    advice = advise(optimizer=optimizer, from_layers=2, layers=4, width=64, num_tokens=2, **GATED)
     code = pasted(advice.code(named(advice, "learning-rates")))
     model, _ = CLIENTS["Llama"].build(2, 64, 4)
     groups = code["param_groups"](model, lr=1.0)
@@ -558,7 +569,7 @@ def test_what_is_held_needs_nothing() -> None:
 
 
 def test_a_branch_that_starts_at_zero_has_advice() -> None:
-    advice = advise(scheme="fixup", optimizer="adamw", from_layers=4, layers=16, d_model=512, num_tokens=4)
+    advice = advise(scheme="fixup", optimizer="adamw", from_layers=4, layers=16, width=512, num_tokens=4)
     assert advice.factors["update"] == pytest.approx(2.0, rel=0.1)
 
 
@@ -574,7 +585,7 @@ def aligned(network: Network, rate: float = 1.0) -> float:
 def test_how_far_a_way_moves_behind_the_first_steps() -> None:
     """A learning rate makes the matrices that much smaller and the step that much shorter; of a way at both depths both
     networks have it."""
-    advice = advise(scheme="pre-ln", optimizer="adamw", from_layers=2, layers=16, d_model=D, num_tokens=2)
+    advice = advise(scheme="pre-ln", optimizer="adamw", from_layers=2, layers=16, width=D, num_tokens=2)
     later, few = advice.after_start, aligned(advice.shallow)
     assert later["nothing"] == pytest.approx(aligned(advice.deep) / few)
     rate = next(iter(advice.named("learning-rate").own_rates.values()))
@@ -586,5 +597,16 @@ def test_how_far_a_way_moves_behind_the_first_steps() -> None:
 
 
 def test_without_a_later_law_nothing_is_said_of_it() -> None:
-    advice = advise(scheme="pre-ln", optimizer="muon+adamw", from_layers=2, layers=4, d_model=D, num_tokens=2)
+    advice = advise(scheme="pre-ln", optimizer="muon+adamw", from_layers=2, layers=4, width=D, num_tokens=2)
     assert {*advice.after_start.values()} == {None}
+
+
+def test_python_takes_several_depths_a_type_of_transformers_and_adamw_as_the_command_does() -> None:
+    question: dict[str, Any] = {"scheme": "pre-ln", "from_layers": 2, "width": 64, "num_tokens": 2}
+    several = advise(layers=[3, 4], **question)
+    assert [(one.deep.num_sublayers, one.optimizer) for one in several] == [(6, "adamw"), (8, "adamw")]
+    assert several[1].factors == advise(layers=4, **question).factors
+    own = advise(hf="gpt2", from_layers=1, layers=2, width=32)
+    assert own.name == "GPT2Model" and own.deep.d_model == 32
+    with pytest.raises(ValueError, match="width does not go with a model of your own"):
+        advise(lambda _: nn.Identity(), from_layers=1, layers=2, width=32)

@@ -93,13 +93,13 @@ def test_no_runs_of_a_model_with_another_law_of_depth() -> None:
 
 
 def test_the_embedding_is_spoken_of_before_the_last_remark() -> None:
-    asked = advise(recipe="llama-3", optimizer="adamw", from_layers=2, layers=8, d_model=64, num_tokens=2)
+    asked = advise(recipe="llama-3", optimizer="adamw", from_layers=2, layers=8, width=64, num_tokens=2)
     *_, before, last = asked.remarks
     assert "embedding" in before and last.startswith("a flat first step")
 
 
 def advice() -> Advice:
-    return advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=8, d_model=64, num_tokens=2)
+    return advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=8, width=64, num_tokens=2)
 
 
 @pytest.mark.parametrize(("verdict", "words"), [(1, "bears it out"), (0, "does not tell"), (-1, "speaks against it")])
@@ -156,6 +156,6 @@ def test_ways_that_were_compared_change_places_by_what_was_shown(monkeypatch: py
 
 
 def test_a_shallower_model_has_no_runs() -> None:
-    back = advise(scheme="gpt2", optimizer="adamw", from_layers=8, layers=2, d_model=64, num_tokens=2)
+    back = advise(scheme="gpt2", optimizer="adamw", from_layers=8, layers=2, width=64, num_tokens=2)
     assert advice().named("depth-mup").gain is not None
     assert all(remedy.gain is None for remedy in back.remedies)

@@ -107,9 +107,16 @@ OWN: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+@pytest.fixture
+def _exponential() -> None:
+    """Of depths beyond those that are asked for."""
+
+
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what an audit says of depths that nobody asks for here."""
+    if "_exponential" in request.fixturenames:
+        return
     monkeypatch.setattr("depthlaw.auditing.audit.exponential", lambda *_: None)
 
 
@@ -256,6 +263,59 @@ def test_a_parameter_that_was_not_read_is_refused() -> None:
             call()
 
 
+class Headed(nn.Module):
+    """As transformers makes a model with a head of one without."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.lm_head = model, nn.Linear(D, D, bias=False)
+
+
+class DDP(nn.Module):
+    """Names as DistributedDataParallel has them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
+    "module.": DDP,
+    "_orig_mod.": partial(torch.compile, backend="eager"),
+    "_orig_mod.module.model.": lambda model: torch.compile(DDP(Headed(model)), backend="eager"),
+    "model.": Headed,
+}
+
+
+@pytest.mark.parametrize("start", WRAPPED)
+@pytest.mark.parametrize(("name", "remedy"), [("pre", "depth-mup"), ("post", "su-adam")])
+def test_a_model_may_be_wrapped(start: str, name: str, remedy: str) -> None:
+    """Its names begin with a word or several more. A head is told by name, and stands in a group once that is said;
+    su-adam scales a part of a fused matrix."""
+    advice, plain = asked(name, "adamw"), made(name, MANY, 0)
+    advice.apply(plain, lr=1.0, remedy=remedy)
+    names = pasted(advice.code(advice.named(remedy)))
+    head = f"{start.removesuffix('model.')}lm_head.weight"
+    for by_code in (False, True):
+        inner = made(name, MANY, 0)
+        model = WRAPPED[start](inner)
+        others = [head] if start.endswith("model.") else []
+
+        def apply(others: Any = (), model: Any = model, by_code: bool = by_code) -> Any:
+            if not by_code:
+                return advice.apply(model, lr=1.0, remedy=remedy, others=others)
+            names["initialise"](model, others=others)
+            return names["param_groups"](model, lr=1.0, others=others)
+
+        if others:
+            with pytest.raises(ValueError, match=rf"{head}; to give them .*others=\['{head}'\]"):
+                apply()
+        groups = apply(others)
+        assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+        for mine, theirs in zip(inner.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=0)
+
+
 def test_parameters_are_scaled_once() -> None:
     """Where a remedy changes rates alone, it may be applied again."""
     advice, model = asked("pre", "adamw"), made("pre", MANY, 0)
@@ -272,7 +332,9 @@ def test_a_model_of_another_depth_is_refused(num_layers: int) -> None:
     advice, model = asked("pre", "adamw"), made("pre", num_layers, 0)
     with pytest.raises(ValueError, match=rf"stack.{min(num_layers, MANY)}.n1.weight"):
         advice.apply(model, lr=1.0)
-    with pytest.raises(ValueError, match=r"this model has \d+ parameters and the one that was read has \d+"):
+    with pytest.raises(
+        ValueError, match=r"this model has \d+ parameters in its layers and the one that was read has \d+"
+    ):
         pasted(advice.code(advice.remedies[0]))["initialise"](model)
 
 
@@ -356,3 +418,31 @@ def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> Non
 )
 def test_what_has_no_answer_is_refused_in_one_line(more: str, says: str) -> None:
     assert says in refusal("advise", *more.split(), *QUESTION)
+
+
+class NoNorms(Odd):
+    """The same layers, whose norms do nothing."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__(num_layers)
+        for block in self.stack:
+            block.n1, block.n2 = nn.Identity(), nn.Identity()
+        for one in self.parameters():
+            if one.ndim > 1:
+                nn.init.normal_(one, std=3 * one.shape[-1] ** -0.5)
+
+
+@pytest.mark.usefixtures("_exponential")
+def test_of_numbers_that_explode_it_is_said_what_to_do_first() -> None:
+    """A model without norms: a line before all advice, and where nothing can be computed any more that line alone."""
+    (told,) = of_model(NoNorms, 1, [2], "adamw")
+    lines = str(told).splitlines()
+    assert any(
+        line.startswith("First of all: with depth this model explodes: its branches have no norm") for line in lines
+    )
+    assert told.first in told.document()["remarks"]
+    with pytest.raises(
+        ValueError, match=r"NoNorms of 40 layers has numbers beyond the floats.*first put a norm"
+    ) as refused:
+        of_model(NoNorms, 1, [40], "adamw")
+    assert "\n" not in str(refused.value)

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from transformers import CONFIG_MAPPING
 
 import depthlaw
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.beyond import extrapolated, missed_by, outside
+from depthlaw.auditing.beyond import Growth, extrapolated, missed_by, no_power, outside
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.initialise import Initialised
@@ -241,7 +241,7 @@ def test_document() -> None:
 
 
 def test_a_builder_of_two_numbers_builds_both_sides() -> None:
-    answer = depthlaw.audit(_transformer, (2, 3), scheme="post-ln", num_seeds=1)
+    answer = depthlaw.audit(_transformer, (2, 3), scheme="post-ln", seeds=1)
     assert {side: len(sublayers) for side, sublayers in answer.depths[-1].built.sides.items()} == {
         "encoder": 6,
         "decoder": 9,
@@ -287,7 +287,7 @@ def by_keyword_on_both_sides(*, encoder_layers: int, decoder_layers: int, width:
 
 @pytest.mark.parametrize(("build", "sides"), [(by_keyword, 1), (by_keyword_on_both_sides, 2)])
 def test_a_builder_may_take_its_layers_by_keyword(build: Callable[..., nn.Module], sides: int) -> None:
-    counts = audit(build, (2,), num_seeds=1, measures=False).depths[0].counts
+    counts = audit(build, (2,), seeds=1, measures=False).depths[0].counts
     assert list(counts.values()) == [2] * sides
 
 
@@ -303,7 +303,7 @@ def test_a_seed_is_of_each_random_generator() -> None:
 
     numpy, drawn = import_module("numpy"), list[tuple[float, float]]()
     states = random.getstate(), numpy.random.get_state()[1].tolist()
-    updates = [audit(build, (2,), num_seeds=2, seed=5).depths[0].updates for _ in range(2)]
+    updates = [audit(build, (2,), seeds=2, seed=5).depths[0].updates for _ in range(2)]
     assert updates[0] == updates[1] and updates[0][0] != updates[0][1]
     by_generator = [set(values) for values in zip(*drawn, strict=True)]
     assert [len(values) for values in by_generator] == [3, 3]  # of two seeds, and of the look at the memory
@@ -343,19 +343,19 @@ def test_the_scale_is_that_of_the_matrix_that_the_data_meet(how: str) -> None:
 
 def test_biases_are_compared_where_all_matrices_have_them() -> None:
     """Of the prediction's network all have; that of a head is none of a branch."""
-    some = audit(lambda n: Multiplied(n, 1.0, ""), (2,), num_seeds=1)
+    some = audit(lambda n: Multiplied(n, 1.0, ""), (2,), seeds=1)
     assert "bias" in some.depths[0].updates[0] and "bias" not in some.predicted[0]
 
     def headed(num_layers: int, *, has_bias: bool) -> nn.Module:
         return nn.Sequential(_fresh(num_layers), nn.Linear(32, 8, bias=has_bias))
 
-    with_bias, without = (audit(lambda n, has=has: headed(n, has_bias=has), (2,), num_seeds=1) for has in (True, False))
+    with_bias, without = (audit(lambda n, has=has: headed(n, has_bias=has), (2,), seeds=1) for has in (True, False))
     assert "bias" in without.predicted[0]
     assert with_bias.depths[0].updates[0]["bias"] == pytest.approx(without.depths[0].updates[0]["bias"])
 
 
 def test_nothing_is_predicted_of_other_depths_where_depth_is_ignored() -> None:
-    answer = audit(lambda _: _fresh(2), (2, 4), scheme="post-ln", num_seeds=1, far=(8,))
+    answer = audit(lambda _: _fresh(2), (2, 4), scheme="post-ln", seeds=1, far=(8,))
     assert [fault.kind for fault in answer.faults] == ["depth-ignored"]
     assert not answer.far and "predicted" not in answer.faults[0].why
 
@@ -366,7 +366,7 @@ def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.Mon
     result = run(
         "audit", "audited_models:build", "--layers", "2,4", "--scheme", "post-ln", "--seeds", "1", COLUMNS="80"
     )
-    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", num_seeds=1)
+    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", seeds=1)
     assert str(answer) == result.stdout
     assert repr(answer) == f"<Audit: {result.stdout.splitlines()[0]}>"
     program, *arguments = result.stdout.splitlines()[-1].split()
@@ -410,7 +410,7 @@ def test_tokens_that_start_at_another_scale_are_predicted_as_they_are() -> None:
         return lambda model: torch.randn(1, 4, 32, generator=torch.Generator().manual_seed(1)) * scales
 
     for scale in (0.02, 1.0, 5.0):
-        answer = audit(_fresh, (2,), num_seeds=16, inputs=starting(scale))
+        answer = audit(_fresh, (2,), seeds=16, inputs=starting(scale))
         assert not answer.remarks
         for role in ("update", "v", "out"):
             mean = sum(update[role] for update in answer.depths[0].updates) / 16
@@ -433,7 +433,7 @@ class Pooled(nn.Module):
 @pytest.mark.parametrize("reads", [None, 0, -1])
 def test_the_prediction_reads_the_tokens_that_the_output_reads(reads: int | None) -> None:
     """Of a mean of eight tokens the update is less than half of that of one."""
-    answer = audit(lambda n: Pooled(n, reads), (2,), scheme="post-ln", optimizer="sgd", num_seeds=8)
+    answer = audit(lambda n: Pooled(n, reads), (2,), scheme="post-ln", optimizer="sgd", seeds=8)
     assert not answer.faults and not answer.remarks
     for role in ("update", "fc1", "head"):
         mean = sum(update[role] for update in answer.depths[0].updates) / 8
@@ -441,7 +441,7 @@ def test_the_prediction_reads_the_tokens_that_the_output_reads(reads: int | None
 
 
 def test_a_model_of_half_precision_is_measured_and_predicted() -> None:
-    answer = audit(lambda n: _fresh(n).bfloat16(), (1, 2), scheme="post-ln", num_seeds=2)
+    answer = audit(lambda n: _fresh(n).bfloat16(), (1, 2), scheme="post-ln", seeds=2)
     assert not answer.faults and len(answer.predicted) == 2 and all(depth.updates for depth in answer.depths)
 
 
@@ -478,7 +478,7 @@ class _OwnNorms(nn.Module):
 
 def test_an_epsilon_counts_once_in_what_is_predicted() -> None:
     """And its fault names the norms that have it, and a norm of their kind."""
-    answer = audit(lambda n: _OwnNorms(n, 1.0), (2, 4), scheme="pre-ln", num_seeds=8, far=())
+    answer = audit(lambda n: _OwnNorms(n, 1.0), (2, 4), scheme="pre-ln", seeds=8, far=())
     (fault,) = answer.faults
     assert fault.kind == "epsilon" and fault.where == tuple(f"norms.{n}.gain" for n in range(4))
     assert "nn.RMSNorm(d_model, eps=" in fault.fix
@@ -542,17 +542,17 @@ class Looped(nn.Module):
 
 def test_a_prediction_that_misses_is_told_and_not_relied_on_in_a_fault() -> None:
     """Of layers that share their matrices, whose parts of the update add up; and of no model that is as predicted."""
-    looped = audit(Looped, (2, 6), scheme="deepnorm", num_seeds=4, far=(8,))
+    looped = audit(Looped, (2, 6), scheme="deepnorm", seeds=4, far=(8,))
     (remark,) = [remark for remark in looped.remarks if "trust what is measured" in remark]
     assert "(update " in remark and "The prediction leaves out layers that share their matrices" in remark
     told = {fault.kind: fault.why for fault in looped.faults}
     assert "at 6 layers" in told["norms"] and "so trust what is measured, here and beyond" in told["norms"]
-    assert not audit(TWINS["pre-ln"].build, (2, 6), num_seeds=4).remarks
+    assert not audit(TWINS["pre-ln"].build, (2, 6), seeds=4).remarks
 
 
 @cache
 def of_three_depths() -> Audit:
-    return audit(_fresh, (1, 2, 3), num_seeds=1)
+    return audit(_fresh, (1, 2, 3), seeds=1)
 
 
 @pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.0, 0.03), (2.3, 0.97, 1.0), (1 / 2.3, 0.97, 1.0)])
@@ -676,7 +676,7 @@ _IDS = torch.arange(2, 10)[None]
     ],
 )
 def test_an_input_may_be_of_any_shape(kind: type[Read], answer: Any, read: Callable, name: str) -> None:
-    told = audit(lambda n: kind(n, read), (1, 2), scheme="post-ln", inputs=lambda _: answer, num_seeds=1)
+    told = audit(lambda n: kind(n, read), (1, 2), scheme="post-ln", inputs=lambda _: answer, seeds=1)
     assert list(told.depths[0].built.inputs.data) == [name]
     assert not told.faults and told.exponent("update") is not None
 
@@ -704,7 +704,7 @@ def test_what_a_model_answers_besides_is_passed_over(part: slice) -> None:
         model.register_forward_hook(lambda _, __, answer: answer[part])
         return model
 
-    answer = audit(build, (2,), scheme="post-ln", num_seeds=1)
+    answer = audit(build, (2,), scheme="post-ln", seeds=1)
     assert len(answer.depths[0].built.sublayers) == 4 and not answer.faults
 
 
@@ -771,7 +771,7 @@ def test_gpt2_is_initialised_with_its_positions() -> None:
 def test_what_is_measured_is_what_is_predicted(name: str) -> None:
     """Of right models of the gallery: the mean of eight seeds lies within L/d, the order of what the width corrects."""
     twin = next(twin for twin in TWINS.values() if twin.name == name)
-    answer = audit(twin.build, (4,), scheme=twin.scheme, recipe=twin.recipe, num_seeds=8)
+    answer = audit(twin.build, (4,), scheme=twin.scheme, recipe=twin.recipe, seeds=8)
     built = answer.depths[0].built
     mean = sum(update["update"] for update in answer.depths[0].updates) / 8
     assert mean == pytest.approx(answer.predicted[0]["update"], rel=len(built.sublayers) / built.d_model)
@@ -790,7 +790,7 @@ def test_sides_are_as_they_are_predicted() -> None:
                 nn.init.zeros_(parameter)
         return model
 
-    answer = audit(build, (2,), scheme="post-ln", num_seeds=8)
+    answer = audit(build, (2,), scheme="post-ln", seeds=8)
     told, updates = answer.predicted[0], answer.depths[0].updates
     roles = [role for role in answer.roles if "/" in role]
     assert len(roles) == (1 + 6) + (1 + 10)  # "update" and the matrices; cross-attention stands on one side
@@ -905,7 +905,7 @@ def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.M
     right = RIGHT["gpt2"]
     twice, twin = (
         audit(lambda n, by=by: Stacked(n, lambda n, at: by * right(n, at), lambda n, at: by * right(n, at)), (2, 4),
-              scheme="gpt2", num_seeds=1)
+              scheme="gpt2", seeds=1)
         for by in (2.0, 1.0)
     )  # fmt: skip
     assert {fault.kind for fault in twice.faults} == {"init-constant"} and not twin.faults
@@ -917,7 +917,7 @@ def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.M
 
 def test_of_copies_nothing_is_said_that_holds_of_independent_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("depthlaw.auditing.audit.FAR", (40,))
-    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", num_seeds=1)
+    answer = audit(import_module("audited_models").build, (2, 4), scheme="post-ln", seeds=1)
     (fault,) = answer.faults
     assert "that of independent layers would be" in fault.why and " at 40" not in fault.why
     text = " ".join(str(answer).split())
@@ -997,7 +997,7 @@ def test_a_head_at_zero_hides_no_fault(law: Callable[[Matrix], float]) -> None:
         nn.init.zeros_(module.get_parameter("lm_head.weight"))
         return module
 
-    answer = audit(build, (2, 4), scheme="gpt2", num_seeds=2)
+    answer = audit(build, (2, 4), scheme="gpt2", seeds=2)
     assert [fault.kind for fault in answer.faults] == (["init-law"] if law is flat else [])
     assert any("starts at 0, so that a first step moves it alone" in remark for remark in answer.findings.remarks)
 
@@ -1028,7 +1028,7 @@ def test_copies_add_up_where_it_is_measured(is_pre: bool, monkeypatch: pytest.Mo
             layer, num_layers, nn.LayerNorm(32) if is_pre else None, enable_nested_tensor=False
         )
 
-    answer = audit(build, (2, 8), scheme="pre-ln" if is_pre else "post-ln", num_seeds=2)
+    answer = audit(build, (2, 8), scheme="pre-ln" if is_pre else "post-ln", seeds=2)
     (fault,) = answer.faults
     first, last = (estimate([update["update"] for update in depth.updates]).mean for depth in answer.depths)
     independent = answer.predicted[-1]["update"] / answer.predicted[0]["update"]
@@ -1096,7 +1096,7 @@ def test_what_is_not_trained_is_told() -> None:
             parameter.requires_grad_(names not in name)
         return model
 
-    answer = audit(lambda n: build(n, "blocks"), (2, 4), num_seeds=2)
+    answer = audit(lambda n: build(n, "blocks"), (2, 4), seeds=2)
     assert any("the matrices of branches are not trained" in remark for remark in answer.findings.remarks)
     assert "the line update" not in " ".join(str(answer).split())
     some = audit(lambda n: build(n, "up_proj"), (2, 4), measures=False).findings.remarks
@@ -1129,7 +1129,7 @@ def test_a_fault_says_how_far_the_update_is_from_what_it_should_be(
         "alpha of 12 layers": transformer(replace(DEEPNORM, residual_weight=lambda at: 24**0.25), deepnorm),
         "layer scale": transformer(CAIT, lambda matrix: 0.02),
     }[model]
-    answer = audit(build, (2, 4), num_seeds=1, optimizer="sgd" if model[0] == "a" else "adamw", far=far, **claim)
+    answer = audit(build, (2, 4), seeds=1, optimizer="sgd" if model[0] == "a" else "adamw", far=far, **claim)
     (fault,) = answer.faults
     assert clause in fault.why
     assert ("grows more, as" in fault.why) == (model == "rule lost")
@@ -1269,7 +1269,7 @@ class _Weighted(nn.Module):
 
 @pytest.mark.parametrize("scheme", [None, "deepnorm"])
 def test_a_stream_that_explodes_is_told_with_its_numbers(scheme: str | None) -> None:
-    answer = audit(lambda n: _Weighted(n, 1.0 + n), (2, 4), scheme=scheme, optimizer="adam", num_seeds=2, far=(8, 1000))
+    answer = audit(lambda n: _Weighted(n, 1.0 + n), (2, 4), scheme=scheme, optimizer="adam", seeds=2, far=(8, 1000))
     (told,) = [remark for remark in answer.remarks if "the stream grows with every layer" in remark]
     assert "at 1,000 layers its numbers are beyond the floats" in told and " at 4 layers" in told
     assert len(answer.predicted) == 2 and "residual-weight" in {fault.kind for fault in answer.faults}
@@ -1346,17 +1346,20 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callable[..., None]) -> None:
     """Of a Llama without its final norm, which is a fault whatever its name is; of one that has it, no differences."""
     beside("llama-2", "pre-ln")
-    answer = audit(transformer(replace(LLAMA, has_final=False), flat), (2, 4), num_seeds=2)
+    answer = audit(transformer(replace(LLAMA, has_final=False), flat), (2, 4), seeds=2)
     grows = answer.exponent("update")
     assert grows is not None and grows.measured is not None
     first, *rest = str(answer).splitlines()
     ends = f"1 fault of its own, 1 difference from the recipe llama-2; the update grows as N^{grows.measured.mean:.2f}"
     assert first.endswith(ends) and grows.measured.mean > 1
     assert rest[-1] == "  depthlaw advise --model MODULE:FACTORY --optimizer adamw --from-layers 2 --layers 4"
+    named = audit(transformer(replace(LLAMA, has_final=False), flat), (2, 4), recipe="llama-2", seeds=2)
+    assert named.faults and str(named).splitlines()[-1] == rest[-1]  # of this very model, with a name and faults, too
+    assert "Once the faults are mended" in str(named)
     right = audit(transformer(LLAMA, flat), (2, 4), measures=False)
     assert str(right).splitlines()[0].endswith("no faults of its own, no differences from the recipe llama-2")
     assert "--recipe llama-2" in str(right)
-    like_it = audit(transformer(LLAMA, flat), (2, 4), num_seeds=2)
+    like_it = audit(transformer(LLAMA, flat), (2, 4), seeds=2)
     assert str(like_it).splitlines()[-1] == rest[-1], "the advice is of the user's own model, with its own names"
 
 
@@ -1370,7 +1373,7 @@ def test_what_differs_and_is_no_fault_by_itself_stands_below_the_headline(beside
 def test_what_is_far_from_all_names_is_near_to_none(beside: Callable[..., None]) -> None:
     """It is said how far, and neither its name is advised nor what is known of it."""
     beside("olmo-2")
-    answer = audit(transformer(GPT_2, gpt_2), (2, 4), num_seeds=1)
+    answer = audit(transformer(GPT_2, gpt_2), (2, 4), seeds=1)
     text = str(answer)
     assert answer.nearest is not None and not answer.nearest.fits and len(answer.nearest.differences) > 2
     assert f"(the recipe olmo-2 is nearest, with {len(answer.nearest.differences)} differences): no faults" in text
@@ -1387,27 +1390,97 @@ def test_a_recipe_of_two_sums_a_layer_is_near_to_none_of_others(name: str, besid
 
 @pytest.mark.usefixtures("beyond")
 def test_growth_that_is_no_power_is_told_as_exponential() -> None:
-    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power."""
+    """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power. It
+    is told by exponents that rise beyond those of any power."""
     for law, layers, is_exponential in ((xavier, (8, 16), True), (gallery_field.by_deepnorm, (4, 8), False)):
         build = transformer(replace(gallery_field.VASWANI, branch_weight=gallery_field.alpha), law)
-        answer = audit(build, layers, num_seeds=1)
+        answer = audit(build, layers, seeds=1)
         assert [fault.kind for fault in answer.faults] == ["residual-weight"]
         assert (answer.exponential is not None) is is_exponential
         assert ("the update grows exponentially with depth" in repr(answer)) is is_exponential
         assert (answer.document()["exponential"] is not None) is is_exponential
         if answer.exponential is not None:
-            assert answer.exponential[:2] == (64, 128) and 6 < answer.exponential.factor < 10
+            told, factors = answer.exponential
+            assert told[:4] == [16, 32, 64, 128] and 6 < factors[2] < 10
+            assert [*factors] == sorted(factors) and factors[-1] > 16
+            assert f"x {factors[0]:.3g} from 16 to 32, x {factors[1]:.3g} from 32 to 64" in " ".join(
+                str(answer).split()
+            )
+
+
+def _sum_of_powers(number: int) -> float:
+    return 100 * number + number**2
+
+
+def _beyond_the_floats(number: int) -> float:
+    if number > 16:
+        raise OverflowError
+    return 10.0**number
+
+
+@pytest.mark.parametrize(
+    ("law", "factors"),
+    [
+        (lambda number: math.exp(0.03 * number), 6),
+        (_beyond_the_floats, 3),
+        (_sum_of_powers, None),
+        (lambda number: math.sqrt(number) + 100, None),
+        (float, None),
+    ],
+)
+def test_a_power_has_exponents_that_settle(law: Callable[[int], float], factors: int | None) -> None:
+    """Of a sum of two powers they rise first."""
+    told = no_power(law, 4)
+    assert (None if told is None else len(told.factors)) == factors
+
+
+@pytest.mark.usefixtures("beyond")
+def test_what_overflows_is_not_told_as_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks without norms at torch's own initialisation: from 2 to 4 layers they look like a power."""
+    monkeypatch.setattr("depthlaw.auditing.audit.FAR", (10_000,))
+    build = partial(NoNorms, width=32)
+    answer = audit(build, (2, 4), seeds=1)
+    assert answer.explodes and answer.exponential is not None
+    assert "the update grows exponentially with depth" in repr(answer) and "N^" not in repr(answer)
+    assert answer.faults == [] and "no norm" in str(answer)
+    monkeypatch.setattr("depthlaw.auditing.audit.exponential", lambda *_: None)
+    assert "its numbers explode with depth" in repr(audit(build, (2, 4), seeds=1))
+
+
+class NoNorms(nn.Module):
+    """Pre-norm layers of torch, whose norms do nothing."""
+
+    def __init__(self, num_layers: int, width: int) -> None:
+        super().__init__()
+        layer = partial(nn.TransformerEncoderLayer, width, 4, 4 * width, 0.0, norm_first=True, batch_first=True)
+        self.layers = nn.ModuleList(layer() for _ in range(num_layers))
+        for one in self.layers:
+            one.norm1, one.norm2 = nn.Identity(), nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            assert isinstance(layer, nn.TransformerEncoderLayer)
+            x = x + layer._sa_block(x, None, None)
+            x = x + layer._ff_block(x)
+        return x
 
 
 def test_a_mixture_of_experts_is_told_with_its_router(beside: Callable[..., None]) -> None:
     """And what a prediction of it leaves out is not said to be the width alone."""
     beside("llama-2")
     build, _ = hugging_face("mixtral", 64)
-    answer = audit(build, (1, 2), num_seeds=1)
+    answer = audit(build, (1, 2), seeds=1)
     assert "router" in answer.roles
     assert any("by a router (layers.*.mlp.gate.weight)" in remark for remark in answer.findings.remarks)
     (remark,) = outside(answer.depths[-1], {"update": (23.5, 82.5)})
     assert "nothing else that is known" not in remark and "a few experts of many" in remark
+    assert "no prediction of it at any depth" in remark
+    off = {"update": (23.5, 82.5)}
+    for grown, is_borne_out in ((2.0, True), (9.0, False)):  # the audit and advise say the same of the prediction
+        growth = Growth(estimate([1.9, 2.0, 2.1]), grown, 3)
+        (remark,) = outside(answer.depths[-1], off, growth)
+        assert ("how it grows is as predicted" in remark) is is_borne_out
+        assert ("no prediction of it at any depth" in remark) is not is_borne_out
     assert "no differences from the recipe llama-2 beside its mixtures of experts" in repr(answer)
 
 

@@ -59,7 +59,7 @@ def audited(
     inputs: Callable[[nn.Module], Tensor] | None = None,
     num_layers: int = NUM_LAYERS,
 ) -> Audit:
-    return audit(build, num_layers, num_seeds=num_seeds, inputs=inputs, by_layer=True, far=(), has_nearest=False)
+    return audit(build, num_layers, seeds=num_seeds, inputs=inputs, by_layer=True, far=(), has_nearest=False)
 
 
 RIGHT = {

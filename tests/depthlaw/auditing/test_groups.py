@@ -60,7 +60,7 @@ def of(scheme: str | None, make: Callable[[Any], Any], layers: Sequence[int] = L
 def printed(scheme: str, num_layers: int) -> dict[str, Any]:
     """What the code defines that ``advise`` prints for the deeper model, with this model's names put in."""
     advice = depthlaw.advise(
-        scheme=scheme, optimizer="adamw", from_layers=LAYERS[0], layers=num_layers, d_model=32, num_tokens=4
+        scheme=scheme, optimizer="adamw", from_layers=LAYERS[0], layers=num_layers, width=32, num_tokens=4
     )
     lines = "\n".join(advice.code(advice.named("nothing"))).replace('"gate_proj"', '"gate_proj", "up_proj"')
     code: dict[str, Any] = {}

@@ -78,7 +78,7 @@ def test_there_is_no_advice_for_two_streams() -> None:
 
 
 def test_both_streams_are_measured_and_no_prediction_is_made_of_them() -> None:
-    answer = audit(live.build, (2, 4), inputs=live.inputs, num_seeds=1, has_nearest=False)
+    answer = audit(live.build, (2, 4), inputs=live.inputs, seeds=1, has_nearest=False)
     (own, *_), sides = answer.depths[0].updates, answer.depths[0].built.sides
     assert own["update"] == pytest.approx(sum(own[f"{side}/update"] for side in sides))
     assert all(own[f"{side}/{role}"] > 0 for side in sides for role in ("k", "v", "out", "fc1", "fc2"))

@@ -122,7 +122,7 @@ REFUSED = {
     f"{ADVISE}": "--layers N is wanted",
     f"{ADVISE} --layers 4 --heads 7": "--heads 7",
     f"{ADVISE} --layers 4,8 --code best": "--code is of one depth",
-    f"{ADVISE} --layers 4 --tokens 4 --code it": "no remedy here",
+    f"{ADVISE} --layers 4 --tokens 4 --code it": "none of the ways that there are",
     f"{ADVISE} --layers 4 --code best --json": "do not go together",
     f"{ADVISE} --layers 4 --scheme rezero": "leaves the branch matrices",
     "advise --recipe t5 --optimizer adamw --from-layers 2 --layers 4 --width 64": "made for adafactor",

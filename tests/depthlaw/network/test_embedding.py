@@ -71,5 +71,5 @@ def test_predict_rule_and_advise_say_it_unasked() -> None:
     assert document(*sides)["other_roles"]["embedding"]["matters"]
     post = ["rule", *options(norm="post", optimizer="adamw", arch="decoder", layers=8)]
     assert document(*post)["other_roles"]["embedding"] is None
-    advice = advise(scheme="completep", optimizer="adamw", from_layers=2, layers=8, d_model=128, num_tokens=4)
+    advice = advise(scheme="completep", optimizer="adamw", from_layers=2, layers=8, width=128, num_tokens=4)
     assert any(remark.startswith("nothing: the update is flat only beside") for remark in advice.remarks)

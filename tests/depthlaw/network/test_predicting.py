@@ -1,10 +1,11 @@
 """``depthlaw.predict`` answers what the command does, of stacks, of Transformers and of published models."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from depthlaw import predict
+from depthlaw import advise, audit, predict
 from tests.command import document, options
 
 CASES: list[tuple[dict[str, Any], list[str]]] = [
@@ -13,7 +14,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
         options(scheme="sub-ln", sublayers=6, optimizer="sgd"),
     ),
     (
-        {"scheme": "pre-ln", "optimizer": "adam", "layers": 2, "num_tokens": 4, "d_model": 64, "num_heads": 4},
+        {"scheme": "pre-ln", "optimizer": "adam", "layers": 2, "num_tokens": 4, "width": 64, "num_heads": 4},
         [*options(scheme="pre-ln", optimizer="adam", layers=2, tokens=4, width=64, heads=4), "--attention"],
     ),
     (
@@ -24,7 +25,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        {"recipe": "gpt2", "optimizer": "adamw", "layers": 2, "d_model": 64},
+        {"recipe": "gpt2", "optimizer": "adamw", "layers": 2, "width": 64},
         options(recipe="gpt2", optimizer="adamw", layers=2, width=64),
     ),
 ]
@@ -45,7 +46,7 @@ def test_python_and_the_command_give_one_number(question: dict[str, Any], comman
         ({"scheme": "pre-ln", "num_sublayers": 4}, "optimizer is wanted"),
         ({"optimizer": "sgd", "num_sublayers": 4}, "give one of scheme and recipe"),
         ({"scheme": "pre-ln", "optimizer": "sgd"}, "give one of layers and num_sublayers"),
-        ({"scheme": "pre-ln", "optimizer": "sgd", "num_sublayers": 4, "d_model": 8}, "d_model is of a Transformer"),
+        ({"scheme": "pre-ln", "optimizer": "sgd", "num_sublayers": 4, "width": 8}, "width is of a Transformer"),
         ({"recipe": "gpt2", "optimizer": "adamw"}, "layers is wanted"),
         ({"recipe": "gpt2", "optimizer": "adamw", "layers": 2, "activation": "silu"}, "activation does not go with"),
         ({"recipe": "gpt2", "optimizer": "adamw", "layers": 2, "arch": "encoder"}, "is of decoder kind"),
@@ -55,3 +56,20 @@ def test_what_has_no_answer_is_refused_in_one_line(question: dict[str, Any], say
     with pytest.raises(ValueError, match=says) as refused:
         predict(**question)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: predict("pre-ln", "adam", layers=2, d_model=64), "predict takes no d_model: .* it is width here"),
+        (
+            lambda: advise(scheme="pre-ln", from_layers=2, layers=4, d_model=64),
+            "advise takes no d_model: .* it is width",
+        ),
+        (lambda: audit(hf="gpt2", num_seeds=1), "audit takes no num_seeds: .* it is seeds here"),
+        (lambda: advise(scheme="pre-ln", from_layers=2, layers=4, width=64, num_layers=4), "it is layers here"),
+    ],
+)
+def test_python_has_the_words_of_the_command_line(ask: Callable[[], Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        ask()
