@@ -173,10 +173,10 @@ class Advice:
         """
         from depthlaw.advice.own_changes import changed_by, initialised, param_groups
 
-        own = self.shallow if is_tuned else self.deep
-        if not isinstance(own, OwnNetwork):
+        network = self.shallow if is_tuned else self.deep
+        if not isinstance(network, OwnNetwork):
             raise ValueError("apply is for advice for a model of your own: advise(model=build, ...)")
-        changed = changed_by(self.named(remedy), own, self.optimizer, is_tuned=is_tuned)
+        changed = changed_by(self.named(remedy), network, self.optimizer, is_tuned=is_tuned)
         if changed.must_change:
             raise ValueError(f"{remedy} is not in the parameters alone: {'; '.join(changed.must_change)}")
         if model in _APPLIED:
@@ -190,7 +190,7 @@ class Advice:
         """A remedy by its name, or the best one. ValueError, in one line, for a name that none has."""
         if remedy == "best":
             return self.remedies[0]
-        names = {one.name: one for one in self.remedies}
+        names = {remedy.name: remedy for remedy in self.remedies}
         if remedy not in names:
             raise ValueError(f"{remedy!r} is none of the ways that there are (allowed: best, {', '.join(names)})")
         return names[remedy]
@@ -266,15 +266,15 @@ def advise(
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
     (2.4, ['depth-mup', 'completep at both depths'])
     """
-    if sum(one is not None for one in (scheme, recipe, model, hf)) != 1:
+    if sum(given_as is not None for given_as in (scheme, recipe, model, hf)) != 1:
         raise ValueError("give one of scheme, recipe, model and hf")
     check_words("advise", network)
     each = layers if isinstance(layers, list) else [layers]
     if model is not None or hf is not None:
         given = {"width": None if hf else width, "arch": arch, **network}
-        if said := [name for name, value in given.items() if value is not None] + ["visits"] * (visits > 1):
-            raise ValueError(f"{said[0]} does not go with a model of your own, which says it itself")
-        numbers = [one for one in (from_layers, *each) if isinstance(one, int)]
+        if options := [name for name, value in given.items() if value is not None] + ["visits"] * (visits > 1):
+            raise ValueError(f"{options[0]} does not go with a model of your own, which says it itself")
+        numbers = [number for number in (from_layers, *each) if isinstance(number, int)]
         if len(numbers) <= len(each):
             raise ValueError("a model of your own is called with one number of layers, of either side")
         from depthlaw.auditing.builders import hugging_face
@@ -286,7 +286,7 @@ def advise(
     else:
         network |= {"arch": arch, "width": width}
         tuned = _network(scheme, recipe, from_layers, visits if from_visits is None else from_visits, network)
-        advices = [compared(tuned, _network(scheme, recipe, one, visits, network), optimizer) for one in each]
+        advices = [compared(tuned, _network(scheme, recipe, number, visits, network), optimizer) for number in each]
     return advices if isinstance(layers, list) else advices[0]
 
 
@@ -371,7 +371,7 @@ def of_model(
 
     if from_layers in layers:
         raise ValueError(f"both models have {from_layers} layers: nothing changes between equal depths")
-    told = audit(
+    answer = audit(
         build,
         sorted({from_layers, *layers}),
         optimizer=optimizer,
@@ -380,20 +380,20 @@ def of_model(
         advance=advance,
     )
     built: dict[tuple[int, ...], int] = {}
-    for depth in told.depths:
+    for depth in answer.depths:
         if (other := built.setdefault(tuple(depth.counts.values()), depth.asked)) != depth.asked:
             raise ValueError(
                 f"the builder takes no notice of its number: asked for {other} and for {depth.asked} layers, it builds "
                 f"{' and '.join(map(str, depth.counts.values()))} both times"
             )
-    networks = {depth.asked: OwnNetwork.of(told, depth) for depth in told.depths}
+    networks = {depth.asked: OwnNetwork.of(answer, depth) for depth in answer.depths}
     shallow, advices = networks[from_layers], []
     for place, number in enumerate(layers):
         advance("comparing", place, len(layers))
         deep = networks[number]
         advice = compared(shallow, deep, optimizer)
         warnings = tuple(warnings_of(shallow, deep, advice.factors["update"]))
-        advices.append(replace(advice, warnings=warnings, first=first_of(told)))
+        advices.append(replace(advice, warnings=warnings, first=first_of(answer)))
     return advices
 
 

@@ -87,7 +87,7 @@ class OwnNetwork(Network):
             raise NoTheoryError(str(error)) from error
         except ArithmeticError:
             raise self._beyond_floats() from None
-        largest = max(max(one.second_moment for one in side) for side in answer.streams.values())
+        largest = max(max(point.second_moment for point in side) for side in answer.streams.values())
         if not (largest < float(np.finfo(np.float32).max) ** 2 and answer.update < math.inf):
             raise self._beyond_floats()
         there = {*(weight.role for weight in self.read.built.weights), *self.read.built.others.values()}
@@ -113,18 +113,20 @@ class OwnNetwork(Network):
                 if of_side == side and law.has_power
             }
             weights = {
-                name: mean_ratio([getattr(one, name) for one in theirs], [getattr(one, name) for one in mine])
+                name: mean_ratio(
+                    [getattr(sublayer, name) for sublayer in theirs], [getattr(sublayer, name) for sublayer in mine]
+                )
                 for name in ("residual_weight", "branch_weight")
             }
             sides.append(
                 tuple(
                     replace(
-                        one,
-                        residual_weight=one.residual_weight * weights["residual_weight"],
-                        branch_weight=one.branch_weight * weights["branch_weight"],
-                        gains={role: gain * factors.get(role, 1.0) for role, gain in one.gains.items()},
+                        sublayer,
+                        residual_weight=sublayer.residual_weight * weights["residual_weight"],
+                        branch_weight=sublayer.branch_weight * weights["branch_weight"],
+                        gains={role: gain * factors.get(role, 1.0) for role, gain in sublayer.gains.items()},
                     )
-                    for one in mine
+                    for sublayer in mine
                 )
             )
         return replace(self.numbers, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
@@ -137,16 +139,16 @@ def _smooth(numbers: ModelConfig, audit: Audit, depth: Depth) -> ModelConfig:
     laws = {key: law for key, law in audit.findings.laws.items() if law.misfit > UNLIKELY}
     sides = []
     for (side, sublayers), built in zip(numbers.sides, depth.built.sides.values(), strict=True):
-        own = [
+        smoothed = [
             {
                 role: numbers.gain(role, laws[side, role].at(depth.counts[side], sub.layer))
                 if (side, role) in laws and gain
                 else gain
-                for role, gain in one.gains.items()
+                for role, gain in sublayer.gains.items()
             }
-            for one, sub in zip(sublayers, built, strict=True)
+            for sublayer, sub in zip(sublayers, built, strict=True)
         ]
-        sides.append(tuple(replace(one, gains=gains) for one, gains in zip(sublayers, own, strict=True)))
+        sides.append(tuple(replace(sublayer, gains=gains) for sublayer, gains in zip(sublayers, smoothed, strict=True)))
     return replace(numbers, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 

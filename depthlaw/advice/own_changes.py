@@ -66,17 +66,17 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
             if mine and (ratio := mean_ratio(*zip(*mine, strict=True))) != 1:
                 scales[side, role] = ratio
         residual, branch = (
-            mean_ratio([getattr(one, name) for one in now], [getattr(one, name) for one in before])
+            mean_ratio([getattr(sublayer, name) for sublayer in now], [getattr(sublayer, name) for sublayer in before])
             for name in ("residual_weight", "branch_weight")
         )
-        is_post = all("post" in config.places(one) for one in now)
+        is_post = all("post" in config.places(sublayer) for sublayer in now)
         fold = branch / residual if is_post else branch
         if fold == 1 and (residual == 1 or is_post):
             continue
         subs = built.sides[side]
         if any(sub.trained for sub in subs):
             vectors |= {sub.branch_parameter: branch for sub in subs if sub.branch_parameter is not None}
-        elif any("branch" in config.places(one) for one in now) or (residual != 1 and not is_post):
+        elif any("branch" in config.places(sublayer) for sublayer in now) or (residual != 1 and not is_post):
             must_change.append(
                 f"in the forward pass{of}, in place of a x + b F(x): a is to be multiplied by {residual:.6g} and b by "
                 f"{branch:.6g}"
@@ -91,23 +91,25 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
     rows, slices = {}, []
     for name, parameter in built.module.named_parameters():
         if name in parts:
-            own = parts[name]
-            fold = [folds.get(one.side, 1.0) if one.role in _LAST else 1.0 for one in own]
-            scale = [scales.get((one.side, one.role), 1.0) * f for one, f in zip(own, fold, strict=True)]
+            weights = parts[name]
+            fold = [folds.get(weight.side, 1.0) if weight.role in _LAST else 1.0 for weight in weights]
+            scale = [scales.get((weight.side, weight.role), 1.0) * f for weight, f in zip(weights, fold, strict=True)]
             # of queries, keys and values in one parameter, the values have most of the update
-            first = next((i for i, one in enumerate(own) if one.role.endswith("v")), 0)
-            role = ", ".join(dict.fromkeys(one.role for one in own))
-            rate = rates.get(own[first].role, 1.0) * fold[first] ** power
-            epsilon = eps.get(own[first].role, 1.0) / fold[first]
+            first = next((i for i, weight in enumerate(weights) if weight.role.endswith("v")), 0)
+            role = ", ".join(dict.fromkeys(weight.role for weight in weights))
+            rate = rates.get(weights[first].role, 1.0) * fold[first] ** power
+            epsilon = eps.get(weights[first].role, 1.0) / fold[first]
             is_even = len(set(scale)) == 1
             rows[name] = Row(role, rate, epsilon, scale[0] if is_even else 1.0, parameter.ndim == 2)
-            slices += [] if is_even else [(one, f) for one, f in zip(own, scale, strict=True) if f != 1]
+            slices += [] if is_even else [(weight, f) for weight, f in zip(weights, scale, strict=True) if f != 1]
             continue
         role = _role_of(name, built)
-        of_matrix = {side for side in folds for one in built.weights if one.side == side}
+        of_matrix = {side for side in folds for weight in built.weights if weight.side == side}
         fold = 1.0
         if role == "bias" and (roles := built.biases.get(name)):
-            owner = next((one for one in built.weights if one.role in roles and _is_beside(name, one.name)), None)
+            owner = next(
+                (weight for weight in built.weights if weight.role in roles and _is_beside(name, weight.name)), None
+            )
             if owner is not None and owner.role in _LAST and owner.side in of_matrix:
                 fold = folds[owner.side]
         rows[name] = Row(
@@ -131,36 +133,36 @@ def _role_of(name: str, built: Built) -> str:
 
 def patterns(rows: Mapping[str, Row]) -> dict[str, Row]:
     """Rows by name, * for the number of a layer, where all that a name with * fits have the same row."""
-    found: dict[str, Row] = {}
+    by_pattern: dict[str, Row] = {}
     groups: dict[str, dict[str, Row]] = {}
     for name, row in rows.items():
         groups.setdefault(pattern_of(name), {})[name] = row
-    for pattern, own in groups.items():
-        if len(set(own.values())) == 1:
-            found[pattern] = next(iter(own.values()))
+    for pattern, members in groups.items():
+        if len(set(members.values())) == 1:
+            by_pattern[pattern] = next(iter(members.values()))
             continue
         by_first: dict[str, dict[str, Row]] = {}
-        for name, row in own.items():  # only the first number is a layer's, as in blocks.3.net.0
+        for name, row in members.items():  # only the first number is a layer's, as in blocks.3.net.0
             by_first.setdefault(re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", name, count=1), {})[name] = row
         for narrower, rest in by_first.items():
-            found |= {narrower: next(iter(rest.values()))} if len(set(rest.values())) == 1 else rest
-    return found
+            by_pattern |= {narrower: next(iter(rest.values()))} if len(set(rest.values())) == 1 else rest
+    return by_pattern
 
 
 def slices_of(changed: Changed) -> list[Slice]:
     """Those parts by name, * for the number of a layer where every layer has the same."""
-    found: dict[str, list[Slice]] = {}
+    by_pattern: dict[str, list[Slice]] = {}
     for weight, scale in changed.slices:
         dims = list(weight.output_dims) or [weight.output_dim]
         if len(dims) > 1 or weight.features is None:
             raise ValueError(f"parts of {weight.name} cannot be said in a line of code: use .apply(model)")
-        one = Slice(weight.name, dims[0], tuple(weight.features.tolist()), scale)
-        found.setdefault(pattern_of(weight.name), []).append(one)
+        part = Slice(weight.name, dims[0], tuple(weight.features.tolist()), scale)
+        by_pattern.setdefault(pattern_of(weight.name), []).append(part)
     slices: list[Slice] = []
-    for pattern, own in found.items():
-        kinds = list(dict.fromkeys(one[1:] for one in own))
-        is_even = len(kinds) * len({one.name for one in own}) == len(own)
-        slices += [Slice(pattern, *kind) for kind in kinds] if is_even else own
+    for pattern, members in by_pattern.items():
+        kinds = list(dict.fromkeys(member[1:] for member in members))
+        is_even = len(kinds) * len({member.name for member in members}) == len(members)
+        slices += [Slice(pattern, *kind) for kind in kinds] if is_even else members
     return slices
 
 
@@ -177,10 +179,10 @@ def code_of_own(remedy: Remedy, shallow: OwnNetwork, deep: OwnNetwork, optimizer
         tuned = changed_by(remedy, shallow, optimizer, is_tuned=True)
         remarks += tuned.must_change
         remarks.append("it changes the tuned model, too: that one has this code with")
-        own, plain = patterns(tuned.rows), Row("")
+        by_pattern, plain = patterns(tuned.rows), Row("")
         remarks += [
             f'PARAMETERS["{name}"]: learning rate x {row.rate:.4g}, initial values x {row.scale:.6g}, all else 1'
-            for name, row in own.items()
+            for name, row in by_pattern.items()
             if (row.rate, row.scale) != (plain.rate, plain.scale)
         ]
         remarks.append(f"NUM_PARAMETERS = {_num_in_layers(tuned.rows)}")
@@ -233,7 +235,7 @@ def initialised(model: nn.Module, changed: Changed, others: Sequence[str] = ()) 
     read = {name: name.removeprefix(start) for name in named if name.startswith(start)}
     rows = {name: changed.rows[short] for name, short in read.items() if short in changed.rows}
     rows |= {name: changed.others for name in named if name in others and name not in rows}
-    parameters = {name: one for name, one in named.items() if one.requires_grad}
+    parameters = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
     if unknown := [name for name in parameters if name not in rows]:
         kept = "the learning rate of a head" if changed.others.role == "head" else "the tuned learning rate"
         raise ValueError(
@@ -248,7 +250,7 @@ def initialised(model: nn.Module, changed: Changed, others: Sequence[str] = ()) 
         if start + weight.name in parameters:
             mine = replace(weight, parameter=parameters[start + weight.name])
             mine.write(mine.of(mine.parameter) * scale)
-    return {name: (one, rows[name]) for name, one in parameters.items()}
+    return {name: (parameter, rows[name]) for name, parameter in parameters.items()}
 
 
 def param_groups(

@@ -173,8 +173,8 @@ def own_code(
         return f'("{row.role}", {", ".join([*numbers, f"{row.scale:.6g}"])})'
 
     by_name: dict[str, list[str]] = {}
-    for one in slices:
-        by_name.setdefault(one.name, []).append(f"({one.dim}, {_numbers(one.rows)}, {one.scale:.6g})")
+    for part in slices:
+        by_name.setdefault(part.name, []).append(f"({part.dim}, {_numbers(part.rows)}, {part.scale:.6g})")
     lines = [f'    "{name}": [{", ".join(parts)}],' for name, parts in by_name.items()]
     text = _TEMPLATE.render(
         title=title,

@@ -64,8 +64,8 @@ def layers_text(network: Network) -> str:
     """The number of layers, of both sides of an encoder-decoder; "4 x 8" of 4 layers that are visited 8 times each."""
     if network.num_layers:
         return "-".join(map(str, network.num_layers))
-    own = f"{network.num_sublayers / (2 * network.visits):g}"
-    return own if network.visits == 1 else f"{own} x {network.visits}"
+    number = f"{network.num_sublayers / (2 * network.visits):g}"
+    return number if network.visits == 1 else f"{number} x {network.visits}"
 
 
 class TwoDepths:
@@ -189,7 +189,8 @@ class TwoDepths:
         p, t = float(degrees.gradient_degree), float(degrees.parameter_degree)
         for role, left in leaves.items():
             means = (
-                [_mean(one, _every(one), role, of) for one in (config, tuned)] for of in ("lr_multipliers", "gains")
+                [_mean(numbers, _every(numbers), role, of) for numbers in (config, tuned)]
+                for of in ("lr_multipliers", "gains")
             )
             rate, gain = (after / before if before else 1.0 for after, before in means)  # a gain may be 0 at the start
             rates[role] = rate = rate * own_rates.get(role, 1.0)
@@ -219,9 +220,9 @@ class TwoDepths:
 
     def remedies(self) -> Iterator[Remedy]:
         deep, plain, kept, last = self.deep, self.plain, self.kept, self.last
-        own = None if deep.recipe is not None else self._record(deep.scheme.name)
+        of_training = None if deep.recipe is not None else self._record(deep.scheme.name)
         yield self.remedy(
-            "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=own
+            "nothing", [], "the model as its scheme or recipe has it at this depth", plain, last, record=of_training
         )
         factors, matters = factors_of(self.first, last), matters_of(self.first, last)
         # A role that vanishes, or that hardly counts and goes the other way, as keys do where all tokens become alike,
@@ -348,15 +349,15 @@ class TwoDepths:
         members = ("su-adam", "su-lamb") if self.num_sides == 1 else ("residual-weight", "init-gain")
         member = members[self.optimizer == "lamb"] if optimizer_named(self.optimizer).is_sign_type else ""
         if member in by_name and "deepnorm" in by_name:
-            own, other = (
+            first, other = (
                 f"x {by_name[row].leaves[by_name[row].worst_role]:.3g} in {by_name[row].worst_role}"
                 for row in (member, "deepnorm")
             )
             yield (
-                f"of the two members of the family, {member} is derived for {self.optimizer} and lets it grow {own}; "
+                f"of the two members of the family, {member} is derived for {self.optimizer} and lets it grow {first}; "
                 f"deepnorm is derived for SGD and lets it grow {other}"
             )
-        unprinted = [one for one in PEOPLE_USE[self.norm] if one not in COUPLED]
+        unprinted = [optimizer for optimizer in PEOPLE_USE[self.norm] if optimizer not in COUPLED]
         if self.num_sides > 1 and unprinted:
             derived = [remedy.name for remedy in remedies if remedy.keeps_tuned and remedy.note.startswith(_DERIVED)]
             yield (
@@ -374,8 +375,8 @@ def published(network: Network, names: Iterable[str]) -> Sequence[Recipe]:
     from depthlaw.recipes.catalogue import RECIPES
 
     named = {name: RECIPES[name] for name in (name.partition(" ")[0] for name in names) if name in RECIPES}
-    own = {} if network.recipe is None else {network.recipe.name: network.recipe}
-    return [recipe for recipe in {**own, **named}.values() if recipe.leaves_out]
+    by_name = {} if network.recipe is None else {network.recipe.name: network.recipe}
+    return [recipe for recipe in {**by_name, **named}.values() if recipe.leaves_out]
 
 
 def _key(config: ModelConfig) -> list[tuple[float, ...]]:
@@ -422,7 +423,8 @@ def _moves(factor: float) -> bool:
 def _weights(config: ModelConfig) -> list[tuple[float, ...]]:
     """What stands in the forward pass; a trained vector on the branch (LayerScale) is only initialised."""
     weights = [
-        (round(one.residual_weight, 9), one.has_layer_scale or round(one.branch_weight, 9)) for one in _every(config)
+        (round(sublayer.residual_weight, 9), sublayer.has_layer_scale or round(sublayer.branch_weight, 9))
+        for sublayer in _every(config)
     ]
     return [(round(config.embedding_multiplier, 9),), *weights]
 

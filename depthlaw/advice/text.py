@@ -58,8 +58,8 @@ def times(factor: float) -> str:
     >>> times(3.872), times(1234.5), times(5.67e124), times(0.0)
     ('x 3.87', 'x 1,234', 'explodes (x 5.7e124)', 'x 0')
     """
-    told = pages.times(factor)
-    return f"explodes ({told})" if factor >= LARGE else told
+    number = pages.times(factor)
+    return f"explodes ({number})" if factor >= LARGE else number
 
 
 def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> None:
@@ -80,10 +80,10 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
         )
     if other is not None:
         page.say(f"Or this: {_way(other, last)} {_known(other)}", "bold")
-    told = [last.name, best.name, *([other.name] if other is not None else [])]
+    names = [last.name, best.name, *([other.name] if other is not None else [])]
     left = [
         f"left out of {recipe.name}: {_in_a_word(recipe.leaves_out)} (--why has it in full)"
-        for recipe in published(last.deep, told)
+        for recipe in published(last.deep, names)
     ]
     for warning in (*last.warnings, *left):
         page.say(f"Mind: {warning}.", "bold yellow")
@@ -238,8 +238,8 @@ def _in_short(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
     mean, low, high = (f"{-gain[name]:+z.2f}" for name in ("mean", "high", "low"))
-    found = _FOUND[gain["verdict"]]
-    return f"trained here: {found}, {mean} nats ({low} to {high}) at {gain['layers']} layers of {like}{beaten}"
+    verdict = _FOUND[gain["verdict"]]
+    return f"trained here: {verdict}, {mean} nats ({low} to {high}) at {gain['layers']} layers of {like}{beaten}"
 
 
 def _trained(record: Mapping[str, Any]) -> str:
@@ -258,7 +258,7 @@ def _table(advices: Sequence[Advice]) -> object:
     shown += [remedy.name for remedy in last.remedies[_SHOWN:] if remedy.name == "nothing"]
     by_name = [{remedy.name: remedy for remedy in advice.remedies} for advice in advices]
     heads = ["what to do", *(f"at {layers_text(advice.deep)} layers" for advice in advices)]
-    rows = [[name, *(_worst(own[name]) if name in own else "-" for own in by_name)] for name in shown]
+    rows = [[name, *(_worst(roles[name]) if name in roles else "-" for roles in by_name)] for name in shown]
     if len(advices) == 1:
         heads.append("what it changes")
         rows = [[*row, _kinds(remedy)] for row in rows for remedy in [by_name[0][row[0]]]]

@@ -131,7 +131,7 @@ class Answer:
         optimizer."""
         if self.depths[-1].groups is None:
             return None
-        roles = dict.fromkeys(", ".join(own) for own in roles_of(self.depths[-1].built).values())
+        roles = dict.fromkeys(", ".join(several) for several in roles_of(self.depths[-1].built).values())
         return [self._group_row(role) for role in roles]
 
     def _group_row(self, role: str) -> dict[str, Any]:
@@ -139,17 +139,23 @@ class Answer:
         for depth in self.depths:
             groups, built = depth.groups, depth.built
             assert groups is not None
-            names = [name for name, own in roles_of(built).items() if ", ".join(own) == role]
+            names = [name for name, several in roles_of(built).items() if ", ".join(several) == role]
             row["num_tensors"] = len(names)
             for key in ("learning_rate", "eps", "weight_decay"):
-                values = {getattr(own, key) for name in names for own in groups.settings[name]}
+                values = {getattr(setting, key) for name in names for setting in groups.settings[name]}
                 row[key].append(sorted(values - {None}))
         asked = [self.claimed and self.claimed.multipliers(depth.built, depth.counts) for depth in self.depths]
         built = self.depths[-1].built
-        kinds = {is_of_branch(built, name, own) for name, own in roles_of(built).items() if ", ".join(own) == role}
+        kinds = {
+            is_of_branch(built, name, several)
+            for name, several in roles_of(built).items()
+            if ", ".join(several) == role
+        }
         for key in ("learning_rate", "eps"):
-            told = [getattr(one, key) if True in kinds else 1.0 for one in asked if one is not None]
-            row[f"{key}_multiplier"] = told if told and kinds != {None} else None
+            multipliers = [
+                getattr(multiplier, key) if True in kinds else 1.0 for multiplier in asked if multiplier is not None
+            ]
+            row[f"{key}_multiplier"] = multipliers if multipliers and kinds != {None} else None
         return row
 
     def document(self) -> dict[str, Any]:
@@ -191,15 +197,15 @@ class Answer:
         fitted = self.exponent(role)
         slope = None if fitted is None else fitted.measured
         means = [[update[role] for update in depth.updates if role in update] for depth in self.depths]
-        own = [sub for sub in self.depths[-1].built.sublayers if name in sub.roles and side in ("", sub.side)]
-        asked = [pair.asked for pair in self.findings.pairs if pair.built in own]
+        with_role = [sub for sub in self.depths[-1].built.sublayers if name in sub.roles and side in ("", sub.side)]
+        asked = [pair.asked for pair in self.findings.pairs if pair.built in with_role]
         return {
             "role": name,
             "side": side or None,
             "draws": self.draws(name, side),
-            "residual_weight": own[0].residual_weight if own else None,
+            "residual_weight": with_role[0].residual_weight if with_role else None,
             "expected_residual_weight": asked[0].residual_weight if asked else None,
-            "norms": sorted(own[0].norms) if own else None,
+            "norms": sorted(with_role[0].norms) if with_role else None,
             "init_std": {key[0]: self.findings.laws[key].text for key in keys},
             "expected_init": {
                 key[0]: self.findings.asked_laws[key].text for key in keys if key in self.findings.asked_laws

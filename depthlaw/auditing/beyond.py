@@ -42,7 +42,7 @@ def far_off(
     whole = task_of(depths[-1].built)
     task = of_few_tokens(whole)
     wrong = {(fault.side, fault.role) for fault in findings.faults}
-    found: dict[int, dict[str, Mapping[str, float]]] = {}
+    effects: dict[int, dict[str, Mapping[str, float]]] = {}
     missing: dict[str, list[str]] = {}
     done = len(depths)
     start = rows[0]
@@ -73,14 +73,14 @@ def far_off(
             for role, value in should.items()
             if value and is_.get(role)
         }
-        found[number] = {"as_it_is": is_, "as_it_should_be": should, "ratio": ratio}
-    told = [f"at {' and '.join(where)} layers {reason}" for reason, where in missing.items()]
-    if found and task is not whole:
-        told.append(
+        effects[number] = {"as_it_is": is_, "as_it_should_be": should, "ratio": ratio}
+    reasons = [f"at {' and '.join(where)} layers {reason}" for reason, where in missing.items()]
+    if effects and task is not whole:
+        reasons.append(
             f"what is predicted of more than {depths[-1].asked} layers is of {task.num_tokens} of the "
             f"{whole.num_tokens} tokens"
         )
-    return found, told
+    return effects, reasons
 
 
 class Exponential(NamedTuple):
@@ -93,11 +93,11 @@ class Exponential(NamedTuple):
     @property
     def text(self) -> str:
         """The factors, each with its depths."""
-        told = [
+        doublings = [
             f"{'beyond the floats' if factor == math.inf else times(factor)} from {start:,} to {end:,}"
             for (start, end), factor in zip(pairwise(self.layers), self.factors, strict=True)
         ]
-        return f"{listed(told)} layers"
+        return f"{listed(doublings)} layers"
 
 
 def exponential(depths: Sequence[Depth], findings: Findings, optimizer: str) -> Exponential | None:
@@ -233,7 +233,7 @@ def _branches_grow(sublayers: Sequence[Sublayer]) -> bool:
     known = [sub for sub in sublayers if sub.branch_rms > 0 and 0 < sub.second_moment < math.inf]
     grown = []
     for kind in {sub.kind for sub in known}:
-        first, last = (next(sub for sub in own if sub.kind == kind) for own in (known, known[::-1]))
+        first, last = (next(sub for sub in order if sub.kind == kind) for order in (known, known[::-1]))
         stream = math.log(last.second_moment / first.second_moment) / 2
         grown.append(stream > 0 and math.log(last.branch_rms / first.branch_rms) > stream / 2)
     return any(grown)
@@ -264,20 +264,20 @@ def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -
             place = min(int(share * count), count - 1)
             earlier = min(int(share * first.counts[side]), first.counts[side] - 1)
             for part in range(each):
-                own = sublayers[place * each + part]
+                sublayer = sublayers[place * each + part]
                 before = shallow[min(earlier * each + part, len(shallow) - 1)]
                 gains = {}
-                for role, gain in own.gains.items():
+                for role, gain in sublayer.gains.items():
                     law = findings.laws.get((side, role))
                     gains[role] = config.gain(role, law.at(num_layers, layer)) if law is not None and gain else gain
                 new.append(
                     replace(
-                        own,
+                        sublayer,
                         gains=gains,
-                        residual_weight=grown(own.residual_weight, before.residual_weight),
-                        branch_weight=own.branch_weight
+                        residual_weight=grown(sublayer.residual_weight, before.residual_weight),
+                        branch_weight=sublayer.branch_weight
                         if last.built.sides[side][place * each + part].trained == "gate"  # of a condition, not of depth
-                        else grown(own.branch_weight, before.branch_weight),
+                        else grown(sublayer.branch_weight, before.branch_weight),
                     )
                 )
         sides.append(tuple(new))
@@ -297,7 +297,7 @@ def _asked_config(
     asked = claimed.config(built, dict.fromkeys(built.sides, num_layers))
     shape = as_config(built)
     is_start_wrong, is_head_wrong = ((None, role) in wrong for role in ("embedding", "head"))
-    own = replace(
+    config = replace(
         asked,
         embedding_std=asked.embedding_std * asked.embedding_multiplier if is_start_wrong else shape.embedding_std,
         embedding_multiplier=1.0,
@@ -305,10 +305,10 @@ def _asked_config(
         is_causal=shape.is_causal,
     )
     if claimed.is_absolute:
-        return own
-    own = replace(own, attention_scale=shape.attention_scale)
+        return config
+    config = replace(config, attention_scale=shape.attention_scale)
     sides = []
-    for side, sublayers in zip(built.sides, (own.encoder, own.decoder), strict=False):
+    for side, sublayers in zip(built.sides, (config.encoder, config.decoder), strict=False):
         bases = {
             key[1]: findings.bases[key] if key in wrong else shape.gain(key[1], law.constant / asked_law.constant)
             for key, law in findings.laws.items()
@@ -317,12 +317,13 @@ def _asked_config(
         sides.append(
             tuple(
                 replace(
-                    sub, gains={role: sub.gains.get(role, 1.0) * bases.get(role, 1.0) for role in own.roles(sub.kind)}
+                    sub,
+                    gains={role: sub.gains.get(role, 1.0) * bases.get(role, 1.0) for role in config.roles(sub.kind)},
                 )
                 for sub in sublayers
             )
         )
-    return replace(own, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+    return replace(config, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
 NO_LAW = ("depth-ignored", "no-residual")
@@ -347,18 +348,18 @@ def missed_by(depths: Sequence[Depth], rows: Sequence[Mapping[str, float]]) -> M
     missed = {}
     for role in roles:
         off = [
-            [math.log(own[role] / row[role]) for own in depth.updates if own.get(role, 0.0) > 0]
+            [math.log(update[role] / row[role]) for update in depth.updates if update.get(role, 0.0) > 0]
             for depth, row in zip(depths, rows, strict=True)
             if row.get(role, 0.0) > 0
         ]
-        num_free = sum(len(own) - 1 for own in off if own)
+        num_free = sum(len(logs) - 1 for logs in off if logs)
         if not off or num_free < 1 or len(off[-1]) < len(last.updates):
             continue
-        scatter = math.sqrt(sum(float(np.var(own)) * len(own) for own in off if own) / num_free)
+        scatter = math.sqrt(sum(float(np.var(logs)) * len(logs) for logs in off if logs) / num_free)
         width = float(-stdtrit(num_free, _MISS / len(roles) / 4)) * scatter
-        every = [value for own in off for value in own]
-        of_last, of_all = (abs(fmean(own)) - width / math.sqrt(len(own)) for own in (off[-1], every))
-        mean = estimate([own[role] for own in last.updates]).mean
+        every = [value for logs in off for value in logs]
+        of_last, of_all = (abs(fmean(logs)) - width / math.sqrt(len(logs)) for logs in (off[-1], every))
+        mean = estimate([update[role] for update in last.updates]).mean
         if of_last > share or (of_all > share and abs(math.log(mean / rows[-1][role])) > share):
             missed[role] = mean, rows[-1][role]
     return missed
@@ -374,8 +375,8 @@ class Growth(NamedTuple):
     @classmethod
     def of(cls, shallow: Depth, deep: Depth, predicted: float) -> Growth | None:
         """None where fewer than two models of a depth were measured."""
-        samples = [[own["update"] for own in depth.updates if own.get("update")] for depth in (shallow, deep)]
-        if not all(len(own) > 1 for own in samples):
+        samples = [[update["update"] for update in depth.updates if update.get("update")] for depth in (shallow, deep)]
+        if not all(len(sample) > 1 for sample in samples):
             return None
         before, after = map(estimate, samples)
         return cls(ratio(after, before), predicted, len(samples[0]))
@@ -405,7 +406,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Gro
     if not missed:
         return
     built = depth.built
-    off = [f"{role} {is_:.3g} beside {told:.3g}" for role, (is_, told) in missed.items()]
+    off = [f"{role} {is_:.3g} beside {predicted:.3g}" for role, (is_, predicted) in missed.items()]
     known = {
         "layers that share their matrices": bool(built.shared),
         "that each token meets a few experts of many, by its router's weights": built.has_experts,
@@ -421,7 +422,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Gro
         if out
         else "The prediction leaves out that the width is finite, and nothing else that is known"
     )
-    ratios = [max(is_ / told, told / is_) for is_, told in missed.values()]
+    ratios = [max(is_ / predicted, predicted / is_) for is_, predicted in missed.values()]
     rest = ""
     if max(ratios) >= _USELESS and growth is not None and growth.is_as_predicted:
         rest = (
@@ -467,10 +468,10 @@ def with_effect(
         if effect.measured is not None and rows and rows[0].get(role):
             effect = replace(effect, independent=rows[-1][role] / rows[0][role])
         return replace(fault, effect=effect)
-    ways = {number: own for number, own in far.items() if all(role in own[which] for which in _WAYS)}
+    ways = {number: effect for number, effect in far.items() if all(role in effect[which] for which in _WAYS)}
     if ways:
-        as_it_is, mended = ({number: own[which][role] for number, own in ways.items()} for which in _WAYS)
-        ratio = {number: of for number, own in ways.items() if (of := own["ratio"].get(role)) is not None}
+        as_it_is, mended = ({number: effect[which][role] for number, effect in ways.items()} for which in _WAYS)
+        ratio = {number: of for number, effect in ways.items() if (of := effect["ratio"].get(role)) is not None}
         effect = replace(effect, as_it_is=as_it_is, mended=mended, ratio=ratio, missed=missed.get(role))
     return replace(fault, effect=effect)
 

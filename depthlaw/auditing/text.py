@@ -76,7 +76,7 @@ def _grows(audit: Answer) -> str:
     return f"; the update {'grows' if exponent > 0 else 'shrinks'} as N^{exponent:.2f}"
 
 
-def show(page: Page, audit: Answer, own: str = "--model MODULE:FACTORY", *, num_counted: int | None = None) -> None:
+def show(page: Page, audit: Answer, model: str = "--model MODULE:FACTORY", *, num_counted: int | None = None) -> None:
     """The whole audit: what is built, how it moves, the faults, and what to do next. own: the options by which
     ``advise`` is asked about this model. num_counted: see ``title``."""
     last = audit.depths[-1].built
@@ -106,7 +106,7 @@ def show(page: Page, audit: Answer, own: str = "--model MODULE:FACTORY", *, num_
         page.say(f"Remark: {remark}.", "dim")
     for line, style in _ending(audit):
         page.say(line, style)
-    if (command := _advise(audit, own)) is not None:
+    if (command := _advise(audit, model)) is not None:
         page.say_where(f"  {command}")
 
 
@@ -180,18 +180,18 @@ def _updates(audit: Answer) -> tuple[list[list[str] | None], str | None]:
     lines: list[tuple[str, str]] = []
     for role in audit.roles:
         side, _, name = role.rpartition("/")
-        own = sides.get(name, [])
-        if not side and len(own) == 1:
+        names = sides.get(name, [])
+        if not side and len(names) == 1:
             continue
         group = side or ("update" if name == "update" else "matrices" if name in BRANCH_ROLES else "others")
-        lines.append((group, name if side and len(own) == 1 else role))
-    told = {role: audit.role_row(role) for _, role in lines}
-    shapes = {row["draws"] for row in told.values() if row["init_std"]}
+        lines.append((group, name if side and len(names) == 1 else role))
+    role_rows = {role: audit.role_row(role) for _, role in lines}
+    shapes = {row["draws"] for row in role_rows.values() if row["init_std"]}
     draws = next(iter(shapes)) if len(shapes) == 1 and "other" not in shapes else None
     rows: list[list[str] | None] = []
     before = None
     for group, role in lines:
-        row = told[role]
+        row = role_rows[role]
         if before not in (None, group):
             rows.append(None)
         before = group
@@ -215,13 +215,13 @@ def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
     titles |= {"gradient_square": "|grad|²"}
     layers = list(dict.fromkeys((row.side, row.layer) for row in rows))
     shown = {*layers[:: -(-len(layers) // _MOST_BLOCKS)], layers[-1]}
-    told = any(row.predicted for row in rows)
+    is_predicted = any(row.predicted for row in rows)
     lines: list[list[str] | None] = []
     for before, row in zip([None, *rows], rows, strict=False):
         if (row.side, row.layer) in shown:
             lines += [None] if before is not None and before.side != row.side else []
-            lines.append([row.name, *(cell for quantity in QUANTITIES for cell in _cells(row, quantity, told))])
-    each = 2 if told else 1
+            lines.append([row.name, *(cell for quantity in QUANTITIES for cell in _cells(row, quantity, is_predicted))])
+    each = 2 if is_predicted else 1
     heads = ["sublayer", *(head for title in titles.values() for head in (title, "predicted")[:each])]
 
     def table(first: int, last: int) -> Table:
@@ -240,11 +240,11 @@ def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
         page.say(line, "bold red")
 
 
-def _cells(row: AtSublayer, quantity: str, told: bool) -> Iterator[str]:
-    found, value = row.document()[quantity], row.predicted.get(quantity)
-    mean, low = found["measured"], found["low"]
+def _cells(row: AtSublayer, quantity: str, is_predicted: bool) -> Iterator[str]:
+    cell, value = row.document()[quantity], row.predicted.get(quantity)
+    mean, low = cell["measured"], cell["low"]
     yield "-" if mean is None else f"{mean:.3g}" + ("" if low is None else f" ± {mean - low:.1g}")
-    if told:
+    if is_predicted:
         yield "-" if value is None else f"{value:.3g}"
 
 
@@ -261,8 +261,8 @@ def _show_groups(page: Page, audit: Answer, rows: Sequence[Mapping[str, Any]]) -
         cells += [_by_depth([[value] for value in row[key] or ()]) for key in asked]
         alike.setdefault(tuple(cells), []).append(row)
     lines = [
-        [", ".join(row["role"] for row in own), str(sum(row["num_tensors"] for row in own)), *cells]
-        for cells, own in alike.items()
+        [", ".join(row["role"] for row in rows), str(sum(row["num_tensors"] for row in rows)), *cells]
+        for cells, rows in alike.items()
     ]
     page.show(grid(heads, lines, ["role"]))
     last = audit.depths[-1].groups
@@ -283,7 +283,8 @@ def _by_depth(values: Sequence[Sequence[float]]) -> str:
     ('0.1', '0.1, 0.05', '0.1 to 0.3', '-')
     """
     texts = [
-        " to ".join(f"{value:.3g}" for value in dict.fromkeys((own[0], own[-1]))) if own else "-" for own in values
+        " to ".join(f"{value:.3g}" for value in dict.fromkeys((several[0], several[-1]))) if several else "-"
+        for several in values
     ]
     return ", ".join(texts if len(set(texts)) > 1 else texts[:1]) or "-"
 
@@ -327,18 +328,18 @@ def _remarks(remarks: Sequence[str], *, has_sides: bool) -> list[str]:
     """
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for remark in remarks:
-        found = re.fullmatch(r"(\w+), (sublayer \d+|\S+): (.*)", remark, flags=re.DOTALL)
-        side, name, text = found.groups() if found else ("", "", remark)
+        match = re.fullmatch(r"(\w+), (sublayer \d+|\S+): (.*)", remark, flags=re.DOTALL)
+        side, name, text = match.groups() if match else ("", "", remark)
         if not has_sides:
             text = text.removeprefix("encoder: ")
         words = (pattern_of(word) if any(map(str.isalpha, word)) else word for word in text.split(" "))
         key = (side, pattern_of(name), " ".join(words)) if side else ("", "", text)
         groups.setdefault(key, []).append((name, text))
     lines = []
-    for (side, name, pattern), own in groups.items():
-        where = "" if not side else f"{own[0][0]}: " if len(own) == 1 else f"{name} ({len(own)}): "
+    for (side, name, pattern), alike in groups.items():
+        where = "" if not side else f"{alike[0][0]}: " if len(alike) == 1 else f"{name} ({len(alike)}): "
         where = f"{side}, {where}" if side and has_sides else where
-        lines.append(where + (own[0][1] if len(own) == 1 else pattern))
+        lines.append(where + (alike[0][1] if len(alike) == 1 else pattern))
     return lines
 
 
@@ -355,8 +356,8 @@ def _differences(audit: Answer) -> list[str]:
     """What differs from the nearest, beside the faults that are told by themselves."""
     if audit.nearest is None:
         return []
-    told = {(fault.kind, fault.roles) for fault in audit.faults}
-    return [*distinct(of.what for of in audit.nearest.differences if (of.kind, of.roles) not in told)]
+    as_faults = {(fault.kind, fault.roles) for fault in audit.faults}
+    return [*distinct(of.what for of in audit.nearest.differences if (of.kind, of.roles) not in as_faults)]
 
 
 def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
@@ -409,15 +410,19 @@ def _has_copies(audit: Answer) -> bool:
     return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or bool(audit.depths[-1].built.shared)
 
 
-def _advise(audit: Answer, own: str) -> str | None:
+def _advise(audit: Answer, model: str) -> str | None:
     """The command that says what to change between the depths of the audit; None where it would have no answer. It is
     about this model, but about what it is meant to be where nothing is predicted of this one."""
     meant = audit.claimed or audit.nearest
-    if meant is None or len(audit.layers) < 2 or any(own.get("update") == 0 for d in audit.depths for own in d.updates):
+    if (
+        meant is None
+        or len(audit.layers) < 2
+        or any(update.get("update") == 0 for d in audit.depths for update in d.updates)
+    ):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
     if audit.predicted:
-        return f"depthlaw advise {own} {depths}"
+        return f"depthlaw advise {model} {depths}"
     if audit.nearest is not None and audit.nearest.differences:
         return None
     last = audit.depths[-1].built

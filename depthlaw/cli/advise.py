@@ -138,11 +138,11 @@ def _of_own(
     transformer: Transformer,
     width: int | None,
     from_layers: int,
-    own: tuple[str | None, str | None, str | None],
+    model: tuple[str | None, str | None, str | None],
     shows_traceback: bool,
 ) -> list[Advice]:
     """own: MODULE:FACTORY or the name of a Hugging Face model, and MODULE:FUNCTION of its input."""
-    factory, hf, inputs = own
+    factory, hf, inputs = model
     if factory is not None and hf is not None:
         raise BadInputError("give --model MODULE:FACTORY or --hf NAME, not both")
     if width is not None and hf is None:
@@ -179,7 +179,7 @@ def _asked(
     visits = stack.visits or [1]
     if from_visits is None and len(visits) > 1:
         raise BadInputError("--from-visits R is wanted, of the tuned model, where --visits has several numbers")
-    found = []
+    asked_networks = []
     for times, layers, decoder_layers in (
         ([from_visits or visits[0]], [from_layers], first),
         (visits, transformer.layers, last),
@@ -189,5 +189,5 @@ def _asked(
             asked = replace(asked, arch="decoder")
         asked, chosen = asked.of_recipe(width)
         several = networks(replace(stack, visits=times), asked, chosen or width, MOST_WALKED, MOST_TOKENS)
-        found += [replace(network, has_wide_heads=asked.num_heads is None) for network in several]
-    return found
+        asked_networks += [replace(network, has_wide_heads=asked.num_heads is None) for network in several]
+    return asked_networks

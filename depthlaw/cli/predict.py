@@ -137,7 +137,7 @@ def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How
 def _each(stack: Stack, transformer: Transformer) -> list[tuple[Stack, Transformer]]:
     """The options of each of the schemes, or recipes, that were asked for."""
     if isinstance(transformer.recipe, tuple):
-        return [(stack, replace(transformer, recipe=one)) for one in transformer.recipe]
+        return [(stack, replace(transformer, recipe=recipe)) for recipe in transformer.recipe]
     names = stack.scheme.split(",") if stack.scheme is not None and transformer.recipe is None else [stack.scheme]
     return [(replace(stack, scheme=name), transformer) for name in names]
 
@@ -154,8 +154,8 @@ def _run_several(
 
     answers = []
     for stack, given in asked:
-        transformer, own = given.of_recipe(width)
-        answers.append(_answer(stack, transformer, own, how))
+        transformer, several = given.of_recipe(width)
+        answers.append(_answer(stack, transformer, several, how))
     if as_json:
         print_json(document(predictions=answers))
         return
@@ -393,10 +393,14 @@ def _show_later(page: Page, later: Mapping[str, Any], depths: Sequence[Mapping[s
     lines = [
         [
             law,
-            *(_number(value, 4) for value in own["updates"]),
-            _BENDS if own["is_power_law"] is False else "-" if own["exponent"] is None else f"{own['exponent']:z.3f}",
+            *(_number(value, 4) for value in law_row["updates"]),
+            _BENDS
+            if law_row["is_power_law"] is False
+            else "-"
+            if law_row["exponent"] is None
+            else f"{law_row['exponent']:z.3f}",
         ]
-        for law, own in later["laws"].items()
+        for law, law_row in later["laws"].items()
     ]
     page.show_whole([grid(["law", *heads, "exponent"], lines, texts=["law"])])
     page.say(

@@ -92,7 +92,7 @@ def run(
     again = visits_document(optimizer, layers, visits or 1)
     if again is not None:
         times = again["count_as"] // layers
-        given, tuned = [times * one for one in given], tuned and [times * one for one in tuned]
+        given, tuned = [times * number for number in given], tuned and [times * number for number in tuned]
         if max(given) > options.MOST:
             raise BadInputError(f"--visits {visits} of {layers} layers count as {max(given)}: at most {options.MOST}")
     counts = dict(zip(letters, given, strict=True))
@@ -153,9 +153,9 @@ def show(
     page.say(_left_open(others))
     if (text := not_asked(others)) is not None:
         page.say(f"{text}.", _WARNING)
-    said = warnings_of(others, is_held=True)
+    warnings = warnings_of(others, is_held=True)
     for line in answer["warnings"]:
-        if line not in said:
+        if line not in warnings:
             page.say(f"{line[0].upper()}{line[1:]}.", _WARNING)
     if has_why:
         _show_details(page, answer, sides, rule, counts)
