@@ -99,6 +99,7 @@ def test_wandb_offline_beside_what_the_run_logs_itself(
             "by the module": lambda step: wandb.log({"own": step}),
         }
         run = watched(tmp_path, wandb if own in ("nothing", "by the module") else client, also=also.get(own))
+    wandb.teardown()  # the file is whole when the process that writes it has ended
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     kept: dict[str, dict[int, float]] = {}
     for data in records(path.read_bytes()):

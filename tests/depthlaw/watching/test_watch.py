@@ -310,6 +310,65 @@ def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch, caplog):
     assert "the next look comes in about 100 minutes: looks may take 0.1 % of the time, and have taken 3 s" in line
 
 
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"block": True}], ids=["hooks", "fused", "with watch"])
+def test_a_step_that_a_grad_scaler_lets_none_take_is_told_as_none(options, tmp_path, caplog):
+    """At the first two steps, as where its scale begins too high, and at one between. The next step that is taken is
+    looked at instead, the first one too, beside what was predicted of it; no alarm, curve or bit has the others."""
+    is_block = options.pop("block", False)
+    tuned, _ = two(dropout=0.0)
+    train(tuned, optimizers(tuned), 10, watched=True, every=1, to=tmp_path / "tuned.jsonl")
+    ends, logged, alarms = [], [], []
+    for is_watched in (True, False):
+        model, _ = two(dropout=0.0)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        asked: Any = {"probe": PROBE, "every": 8, "budget": "0.0001%", "to": tmp_path / "run.jsonl"}
+        asked |= {"log": lambda own, step: logged.append(step)}
+        watch: Any = depthlaw.watch(model, opt, **asked) if is_watched else None
+        if watch is not None:
+            watch.limit("fc2", 1e-6, lambda role, step, times: alarms.append(step))
+        for step in range(10):
+            scaler.scale(model(*batch(step))[1]).backward()
+            if step in (0, 1, 8):
+                model.head.weight.grad[0, 0] = math.inf
+            if watch is not None and step == 3:
+                watch._budget = None
+            with watch if watch is not None and is_block else nullcontext():
+                scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+            if watch is not None and not is_block:
+                watch.step()
+        ends.append(weights(model))
+        if watch is not None:
+            watch.close()
+    assert all(torch.equal(*pair) for pair in zip(*(end.values() for end in ends), strict=True))
+    run = Run.read(tmp_path / "run.jsonl")
+    assert [(one.step, one.took_step) for one in run.looks] == [
+        (0, False), (1, False), (2, True), (4, True), (8, False), (9, True)
+    ]  # fmt: skip
+    assert logged == alarms == [2, 4, 9] and not caplog.records
+    why = "as a GradScaler lets none be taken where gradients are infinite"
+    verdict = described(run)
+    assert verdict[0] == f"The optimizer took no step at 3 looks, of steps 0 to 8, {why}."
+    assert verdict[1].startswith("Step 9 moved the logits by") and verdict[-1].startswith("The first step moved the")
+    assert [pair.at for pair in compare(Run.read(tmp_path / "tuned.jsonl"), run).whole.pairs] == [2, 4, 9]
+
+
+def test_an_optimizer_that_never_steps_is_told_once(caplog):
+    """As where the watch was given another one than trains."""
+    model, _ = two()
+    watch: Any = depthlaw.watch(model, optimizers(model), probe=PROBE, every=1, budget=None)
+    for _ in range(50):
+        watch.step()
+    assert not watch.has_ended and not watch.last.took_step
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "the optimizer that is watched took none of the last 20 steps" in told
+
+
 # ---------------------------------------------------------------- the file
 
 
@@ -345,6 +404,33 @@ def test_what_a_run_went_back_behind_is_no_part_of_it(tmp_path):
         looks = Run.read(path).looks
         assert [one.step for one in looks] == places
         assert [one.tokens for one in looks] == [32 * (step + 1) for step in places]
+
+
+def test_a_run_that_begins_anew_at_another_rate_is_what_its_file_says(tmp_path):
+    path = tmp_path / "run.jsonl"
+    for rate, start, num_steps in ((1e-3, 0, 3), (2e-3, 2, 2), (4e-3, 0, 0)):
+        model, _ = two(dropout=0.0)
+        opts = [torch.optim.AdamW(model.parameters(), lr=rate)]
+        train(model, opts, num_steps, watched=True, every=1, to=path, start=start)
+        run = Run.read(path)
+        if start:
+            assert run.header.trained_by == "AdamW at 0.001" and run.header.start == 0
+            assert [(own.start, own.trained_by) for own in run.later] == [(2, "AdamW at 0.002")]
+            assert [one.step for one in run.looks] == [0, 1, 2, 3]
+    assert (run.header.trained_by, run.later, run.looks) == ("AdamW at 0.004", [], [])
+
+
+def test_a_file_of_before_is_read_and_goes_on(tmp_path):
+    """Its header had no start and its looks did not say whether a step was taken."""
+    path = tmp_path / "run.jsonl"
+    model, _ = two()
+    train(model, optimizers(model), 2, watched=True, every=1, to=path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[0]["start"], lines[1]["took_step"], lines[2]["took_step"]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    assert [(one.step, one.took_step) for one in Run.read(path).looks] == [(0, True), (1, True)]
+    train(model, optimizers(model), 1, watched=True, every=1, to=path, start=2)
+    assert [one.step for one in Run.read(path).looks] == [0, 1, 2]
 
 
 def wrong_file(path):
