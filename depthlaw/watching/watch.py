@@ -32,6 +32,7 @@ from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.auditing.reading.look import Built
+from depthlaw.watching import settings
 from depthlaw.watching.clients import Log, as_log
 from depthlaw.watching.compare import MATTERS, WHOLE, change_at, learnt_limit
 from depthlaw.watching.predicted import predict
@@ -95,34 +96,17 @@ def watch(
     >>> watch.last.step, sorted(watch.last.roles)[:3]
     (0, ['bias', 'fc1', 'fc2'])
     """
-    if every < 1 or start < 0:
-        raise ValueError(f"every is a number of steps, from 1 on, and start from 0 on; here {every} and {start}")
-    share = _share(budget)
-    logs = [as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
     return Watch(
-        model,
-        optimizer,
-        probe,
-        to=to,
-        every=every,
-        budget=share,
-        reference=reference,
-        logs=logs,
-        start=start,
+        settings.module(model),
+        settings.optimizers(optimizer),
+        settings.probe(probe),
+        to=settings.file("to", to),
+        every=settings.count("every", every, 1),
+        budget=settings.share(budget),
+        reference=settings.file("reference", reference),
+        logs=[as_log(one) for one in (log if isinstance(log, (list, tuple)) else () if log is None else (log,))],
+        start=settings.count("start", start, 0),
     )
-
-
-def _share(budget: str | float | None) -> float | None:
-    if budget is None:
-        return None
-    try:
-        text = str(budget).strip()
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= 1:
-        raise ValueError(f'budget is a part of the wall time, such as "1%" or 0.01, or None; here {budget!r}')
-    return share
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,20 +135,20 @@ class Watch:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
+        optimizers: Sequence[Any],
         probe: Any,
         *,
-        to: str | Path | None,
+        to: Path | None,
         every: int,
         budget: float | None,
-        reference: str | Path | None,
+        reference: Path | None,
         logs: Sequence[Log],
         start: int,
     ) -> None:
         self.last: Look | None = None
         self.has_ended = False
         self._module = unwrapped(model)
-        self._optimizers: list[Any] = [*optimizer] if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self._optimizers: list[Any] = [*optimizers]
         self._every, self._budget, self._logs = every, budget, list(logs)
         self._number = self._first = start
         self._tokens: int | None = None
@@ -191,7 +175,7 @@ class Watch:
     # ------------------------------------------------------------ the beginning
 
     @_guarded
-    def _begin(self, probe: Any, to: str | Path | None, reference: str | Path | None) -> None:
+    def _begin(self, probe: Any, to: Path | None, reference: Path | None) -> None:
         if is_cut(self._module):
             self._shards = Shards(self._module)
             self._hook_on()
@@ -268,7 +252,7 @@ class Watch:
             memory_bytes=2 * total + max(largest.values(), default=0),
         )
 
-    def _refer(self, path: str | Path) -> None:
+    def _refer(self, path: Path) -> None:
         """A reference that does not fit is told, and left out."""
         header = self._header()
         try:
@@ -493,10 +477,9 @@ class Watch:
         change is no finite number); if left out, a line is logged when that begins. What it raises ends the watch;
         SystemExit ends the run. With a reference all roles have a limit from the beginning, at looks where they are 5 %
         of the change or more: twice as far, and more of a role whose steps are uneven in the reference itself.
-        ValueError for a limit that is not above 0.
+        ValueError for a limit that cannot be.
         """
-        if not update > 0:
-            raise ValueError(f"a limit says how many times as far, and is above 0; here {update}")
+        settings.check_limit(role, update, then)
         if self.has_ended or not self._is_first:
             return
         known = self._probe.roles.names
@@ -589,7 +572,7 @@ def _rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def _tokens_at(path: str | Path, start: int) -> int | None:
+def _tokens_at(path: Path, start: int) -> int | None:
     """That a run has seen which goes on at a step, by its file: beyond the last look in it as many for each step."""
     if not start:
         return None

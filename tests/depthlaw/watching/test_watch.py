@@ -6,6 +6,7 @@ import math
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -565,16 +566,40 @@ def test_a_block_round_a_whole_loop_is_told_once(caplog):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"budget": "much"}, "budget is a part of the wall time"),
-        ({"budget": 2}, "budget is a part"),
-        ({"every": 0}, "every is a number of steps"),
-        ({"log": [3]}, r"log is a function of .*here int"),
+        ({"budget": "much"}, "budget is the part of the wall time .* or None; here it is 'much'"),
+        ({"budget": 2}, "budget is .*; here it is 2"),
+        ({"budget": True}, "budget is .*; here it is True"),
+        ({"budget": [1]}, "budget is .*; here it is of type list"),
+        ({"every": 0}, "every is a whole number of steps from 1 on, such as 100; here it is 0"),
+        ({"every": "10"}, "every is a whole number of steps from 1 on, such as 100; here it is '10'"),
+        ({"every": 2.5}, "every is .*; here it is 2.5"),
+        ({"every": None}, "every is .*; here it is of type NoneType"),
+        ({"start": -1}, "start is a whole number of steps from 0 on, .*; here it is -1"),
+        ({"to": 3}, "to is the name of a file, such as .*; here it is 3"),
+        ({"to": ""}, "to is the name of a file, such as .*; here it is ''"),
+        ({"reference": GPT()}, "reference is the name of a file, .*; here it is of type GPT"),
+        ({"probe": 3}, "probe is a batch as the model is called with it .*; here it is 3"),
+        ({"probe": None}, "probe is a batch .*; here it is of type NoneType"),
+        ({"optimizer": "adamw"}, "optimizer is one of torch's optimizers, .*; here it is 'adamw'"),
+        ({"model": batch}, r"model is a torch\.nn\.Module, .*; here it is of type function"),
+        ({"log": [3]}, r"log is a function of .*; here it is 3"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_the_run(options, line):
     model = GPT()
-    with pytest.raises(ValueError, match=line):
-        depthlaw.watch(model, optimizers(model), probe=PROBE, **options)
+    asked = {"model": model, "optimizer": optimizers(model), "probe": PROBE} | options
+    with pytest.raises(ValueError, match=f"^depthlaw.watch: {line}$"):
+        depthlaw.watch(**asked)
+
+
+def test_a_setting_may_be_what_other_libraries_have_for_it(tmp_path):
+    """Numbers of numpy, paths, and None for no log."""
+    model = GPT()
+    opts = tuple(optimizers(model))
+    options: Any = {"every": np.int64(2), "budget": np.float32(0.5), "to": tmp_path / "run.jsonl", "log": None}
+    depthlaw.watch(model, opts, probe=lambda _: PROBE, **options).close()
+    header = Run.read(tmp_path / "run.jsonl").header
+    assert (header.every, header.budget) == (2, 0.5)
 
 
 # ---------------------------------------------------------------- beside a reference, alarms, logs
@@ -693,12 +718,19 @@ def test_a_role_that_is_uneven_in_the_reference_has_a_wider_limit(tmp_path):
     assert {role: learnt_limit(run, role) for role in ("fc2", "q", "v")} == {"fc2": 2.0, "q": 6.0, "v": 2.0}
 
 
-@pytest.mark.parametrize("update", [0, -1.0, math.nan])
-def test_a_limit_that_cannot_be_is_refused(update):
+@pytest.mark.parametrize(
+    ("limit", "line"),
+    [
+        *((("fc2", update), "update is how many times as far, a number above 0") for update in (0, -1.0, math.nan, "2")),
+        ((2, 2.0), "role is the name of a role, such as .*; here it is 2"),
+        (("fc2", 2.0, "stop"), "then is a function of .*; here it is 'stop'"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(limit, line):
     model = GPT()
     watch: Any = depthlaw.watch(model, optimizers(model), probe=PROBE)
-    with pytest.raises(ValueError, match="a limit says how many times as far"):
-        watch.limit("fc2", update)
+    with pytest.raises(ValueError, match=f"^depthlaw.watch: a limit's {line}"):
+        watch.limit(*limit)
 
 
 def test_between_looks_of_the_reference_stands_the_line_through_them(tmp_path):
