@@ -146,6 +146,12 @@ class Comparison:
         lines = lost + lines
         if small := [role.role for role in self.roles if not role.matters]:
             lines.append(f"Below {100 * MATTERS:.0f} % of what a step changes in both runs: {', '.join(small)}")
+        whys = [_why_none(run) for run in (self.first, self.second)]
+        if why := whys[0] if whys[0] == whys[1] else "":
+            lines.append(f"The first steps were not predicted: {why}")
+        else:
+            of = zip(self.names, whys, strict=True)
+            lines += [f"The first step of {name} was not predicted: {why}" for name, why in of if why]
         return [f"{line}." for line in lines]
 
     def document(self) -> dict[str, Any]:
@@ -374,9 +380,14 @@ def described(run: Run) -> list[str]:
         lines.append(
             "The first step moved nothing, at a learning rate of 0: nothing is held against what was predicted."
         )
-    elif run.header.predicted is not None and run.header.predicted.why:
-        lines.append(f"The first step was not predicted: {run.header.predicted.why}.")
+    elif why := _why_none(run):
+        lines.append(f"The first step was not predicted: {why}.")
     return lines
+
+
+def _why_none(run: Run) -> str:
+    """Why nothing was predicted of the first step; empty where something was, or in a file of before."""
+    return (run.header.predicted.why if run.header.predicted is not None else None) or ""
 
 
 def _is_beyond(run: Run, role: str, share: float | None) -> bool:
