@@ -20,7 +20,7 @@ STEP = "depthlaw/step"
 def as_log(one: Any) -> Log:
     """ValueError for what is none of ``_KNOWN``."""
     if hasattr(one, "add_scalar"):
-        return lambda numbers, step: [one.add_scalar(name, value, step) for name, value in numbers.items()]
+        return lambda numbers, step: [one.add_scalar(_tag(name), value, step) for name, value in numbers.items()]
     if hasattr(one, "define_metric"):
         run = one.run if isinstance(one, ModuleType) else one
         if run is None:
@@ -33,6 +33,17 @@ def as_log(one: Any) -> Log:
     if callable(one):
         return one
     raise refused("log", _KNOWN, one)
+
+
+def _tag(name: str) -> str:
+    """TensorBoard makes a group of what stands before the first stroke: each kind of numbers is one, with a card for
+    each role.
+
+    >>> from depthlaw.watching.clients import _tag
+    >>> _tag("depthlaw/change/fc2"), _tag("depthlaw/whole")
+    ('depthlaw_change/fc2', 'depthlaw/whole')
+    """
+    return name.replace("/", "_", 1) if name.count("/") > 1 else name
 
 
 def _wandb(run: Any) -> Log:
