@@ -228,7 +228,8 @@ class Asked:
         """What can be refused before what takes seconds to import."""
         if (self.factory is None) == (self.hf is None):
             if self.place:
-                raise BadInputError(f"{self.place}: it names {'both' if self.hf else 'neither'}, a factory and hf: name one")
+                number = "both" if self.hf else "neither"
+                raise BadInputError(f"{self.place}: it names {number}, a factory and hf: name one")
             both = ", not both" if self.factory else ""
             raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
         if self.width is not None and self.hf is None:

@@ -66,7 +66,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _audits(path: Path, own: Any) -> list[Asked]:
     found = own.get("audit") if isinstance(own, dict) else None
-    several = found if isinstance(found, list) else [found]
+    several: list[Any] = found if isinstance(found, list) else [found]
     if not all(isinstance(one, dict) for one in several) or own.keys() != {"audit"}:
         raise ValueError(f"{path}: [tool.depthlaw] has [tool.depthlaw.audit], or several as [[tool.depthlaw.audit]]")
     audits = []

@@ -36,8 +36,8 @@ def optimizers(given: Any) -> Sequence[Any]:
 
 def probe(given: Any) -> Any:
     if not (callable(given) or isinstance(given, (Tensor, Mapping, list, tuple))):
-        allowed = "a batch as the model is called with it (a tensor, a tuple or a dict by name), or a function of the model"
-        raise refused("probe", f"{allowed} that returns one", given)
+        batch = "a batch as the model is called with it (a tensor, a tuple or a dict by name)"
+        raise refused("probe", f"{batch}, or a function of the model that returns one", given)
     return given
 
 
@@ -76,7 +76,7 @@ def share(budget: Any) -> float | None:
 def check_limit(role: Any, update: Any, then: Any = None) -> None:
     if not isinstance(role, str):
         raise refused("a limit's role", 'the name of a role, such as "fc2"', role)
-    if isinstance(update, bool) or not isinstance(update, Real) or not update > 0:
+    if isinstance(update, bool) or not isinstance(update, Real) or not float(update) > 0:
         raise refused("a limit's update", "how many times as far, a number above 0 such as 2.0", update)
     if then is not None and not callable(then):
         raise refused("a limit's then", "a function of the role, the step and how many times as far, or None", then)

@@ -254,7 +254,7 @@ def test_faults_fail_but_for_those_that_are_ignored(here: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("[tool.depthlaw.audit]\nlayer = [2]\n", "[tool.depthlaw.audit]: there is no key layer (allowed: factory, hf, "),
+        ("[tool.depthlaw.audit]\nlayer = [2]\n", "[tool.depthlaw.audit]: there is no key layer (allowed: factory, "),
         (
             "[tool.depthlaw.audit]\nlayers = '2,4'\n",
             "layers is '2,4'; allowed is a list, such as [2, 4], of which each is a whole number from 1 to 4,096",
@@ -264,12 +264,12 @@ def test_faults_fail_but_for_those_that_are_ignored(here: Path) -> None:
         ("[tool.depthlaw.audit]\nseeds = 0\n", "seeds is 0; allowed is a whole number from 1 to 1,000"),
         ("[tool.depthlaw.audit]\nscheme = 4\n", "scheme is 4; allowed is a text in quotes"),
         ("[tool.depthlaw.audit]\nignore = ['norms']\n", "ignore is ['norms']; allowed is a reason for each kind"),
-        ("[[tool.depthlaw.audit]]\nhf = 'gpt2'\n[[tool.depthlaw.audit]]\nhf = 2\n", "[[tool.depthlaw.audit]] 2 of 2: hf"),
+        ("[[tool.depthlaw.audit]]\nhf = 'gpt2'\n[[tool.depthlaw.audit]]\nhf = 2\n", "[[tool.depthlaw.audit]] 2 of 2: "),
         ("[tool.depthlaw.audit]\nhf = 'gpt2'\nscheme = 'pre'\n", "[tool.depthlaw.audit]: scheme: unknown scheme 'pre'"),
         ("[tool.depthlaw.audit]\nhf = 'gpt2'\nrecipe = 'gpt'\n", "[tool.depthlaw.audit]: recipe: unknown recipe 'gpt'"),
         ("[tool.depthlaw.audit]\nhf = 'gpt2'\noptimizer = 'x'\n", "[tool.depthlaw.audit]: optimizer is one of sgd,"),
-        ("[tool.depthlaw.audit]\nhf = 'gpt2'\nfactory = 'a:b'\n", "[tool.depthlaw.audit]: it names both, a factory and"),
-        ("[tool.depthlaw.audit]\nfactory = 'a'\n", "[tool.depthlaw.audit]: factory is MODULE:NAME, such as mymodel:build"),
+        ("[tool.depthlaw.audit]\nhf = 'gpt2'\nfactory = 'a:b'\n", "[tool.depthlaw.audit]: it names both, a factory"),
+        ("[tool.depthlaw.audit]\nfactory = 'a'\n", "[tool.depthlaw.audit]: factory is MODULE:NAME, such as"),
         ("[tool.depthlaw.audit]\nfactory = 'none:b'\n", "[tool.depthlaw.audit]: factory: there is no module none"),
         ("[tool.depthlaw.audit]\nhf = 'gpt2'\nbaseline = 'no'\n", "[tool.depthlaw.audit]: baseline: there is no /"),
         ("[tool.depthlaw]\nfactory = 'a:b'\n", "[tool.depthlaw] has [tool.depthlaw.audit], or several"),

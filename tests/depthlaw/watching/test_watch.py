@@ -721,7 +721,7 @@ def test_a_role_that_is_uneven_in_the_reference_has_a_wider_limit(tmp_path):
 @pytest.mark.parametrize(
     ("limit", "line"),
     [
-        *((("fc2", update), "update is how many times as far, a number above 0") for update in (0, -1.0, math.nan, "2")),
+        *((("fc2", given), "update is how many times as far, a number above 0") for given in (0, -1.0, math.nan, "2")),
         ((2, 2.0), "role is the name of a role, such as .*; here it is 2"),
         (("fc2", 2.0, "stop"), "then is a function of .*; here it is 'stop'"),
     ],
