@@ -60,6 +60,7 @@ from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.sims.cluster import as_they_end
 from depthlaw.system.page import Page
 from depthlaw.theory.kernel.predict import KernelUpdate
+from depthlaw.theory.optimizers import optimizer as optimizer_named
 from depthlaw.theory.schemes import SCHEMES
 
 _WEIGHTS = {"structure": 6.0, "norms": 3.0, "residual-weight": 2.0, "branch-weight": 2.0, "init-law": 1.0}
@@ -158,6 +159,7 @@ def audit(
         raise ValueError("width is of hf: a function of your own says how wide it builds")
     if by_layer and not measures:
         raise ValueError("by_layer is measured: leave measures as it is")
+    optimizer_named(optimizer)
     layers, far = whole_numbers(layers), FAR if far is None else far
     check_builder(build)
     name = scheme or recipe

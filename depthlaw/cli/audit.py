@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,9 +124,10 @@ def run(
     if plot is not None and len(asked) > 1:
         raise BadInputError(f"--plot draws one audit, and {folder / 'pyproject.toml'} has {len(asked)}")
     for one in asked:
-        one.check()
-        with refusing("--baseline"):
-            one.accepted(accept)
+        with one.telling():
+            one.check()
+            with refusing("--baseline"):
+                one.accepted(accept)
 
     from depthlaw.auditing.text import show
     from depthlaw.testing.outcome import Outcome
@@ -134,9 +135,9 @@ def run(
 
     outcomes: list[tuple[Outcome, Place | None]] = []
     for one in asked:
-        with placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
+        with one.telling(), placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
             answer, build = _audited(one, folder, scheduler)
-        with refusing("--baseline"):
+        with one.telling(), refusing("--baseline"):
             outcome = Outcome.of(answer, ignore=one.reasons(), baseline=one.accepted(accept))
             if accept and one.baseline is not None:
                 outcome.baseline.write(one.baseline)
@@ -167,7 +168,8 @@ def run(
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One audit, as its options say it."""
+    """One audit, as its options say it. place: of pyproject.toml, where it stands there; keys: by option, the key that
+    the option is of."""
 
     factory: str | None
     layers: list[int]
@@ -183,6 +185,20 @@ class Asked:
     by_layer: bool
     ignore: list[str] | None
     baseline: Path | None
+    place: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What is refused of a key of pyproject.toml is told of that key."""
+        try:
+            yield
+        except BadInputError as error:
+            own = next((option for option in self.keys if str(error).startswith(option)), None)
+            if own is None:
+                raise
+            told = f"{self.place}: {self.keys[own]}{str(error).removeprefix(own)}"
+            raise BadInputError(told) from error
 
     @property
     def own(self) -> str:
@@ -211,6 +227,9 @@ class Asked:
     def check(self) -> None:
         """What can be refused before what takes seconds to import."""
         if (self.factory is None) == (self.hf is None):
+            if self.place:
+                number = "both" if self.hf else "neither"
+                raise BadInputError(f"{self.place}: it names {number}, a factory and hf: name one")
             both = ", not both" if self.factory else ""
             raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
         if self.width is not None and self.hf is None:
@@ -227,6 +246,11 @@ class Asked:
             self.reasons()
 
 
+_OPTIONS = {"factory": "MODULE:FACTORY", "inputs": "--input"}
+_KEYS = {"inputs": "input"}
+"""Of the fields of ``Asked`` that an option, and a key of pyproject.toml, has another name for."""
+
+
 def _asked(given: Asked) -> tuple[Path, list[Asked]]:
     """The folder that modules are imported from, and the audits: the one that was given, or those of the user's
     pyproject.toml, in which what was given counts first."""
@@ -234,7 +258,7 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
     if given.factory is not None or given.hf is not None:
         return here, [given]
 
-    from depthlaw.testing.configured import read
+    from depthlaw.testing.configured import read, table
 
     with refusing():
         found = read(here)
@@ -243,13 +267,15 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
     folder, audits = found
     usual = {"layers": options.counts(_LAYERS, "--layers"), "optimizer": "adamw", "seeds": 4, "seed": 0}
     asked = []
-    for one in audits:
+    for number, one in enumerate(audits, 1):
+        place = f"{folder / 'pyproject.toml'}, {table(number, len(audits))}"
+        known = options.OPTIMIZERS
         own = {
             "factory": one.factory,
             "layers": one.layers,
-            "scheme": one.scheme,
+            "scheme": one.scheme and options.scheme_name(one.scheme, f"{place}: scheme"),
             "recipe": one.recipe,
-            "optimizer": one.optimizer,
+            "optimizer": one.optimizer and options.one_name(one.optimizer, f"{place}: optimizer", known),
             "inputs": one.input,
             "groups": one.groups,
             "hf": one.hf,
@@ -265,7 +291,8 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
         for name in ("factory", "groups"):
             if (text := own[name]) is not None and text.rpartition(":")[0].endswith(".py"):
                 changes[name] = str(folder / text)
-        asked.append(replace(given, **changes))
+        keys = {_OPTIONS.get(name, f"--{name}"): _KEYS.get(name, name) for name in changes}
+        asked.append(replace(given, **changes, place=place, keys=keys))
     return folder, asked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -123,11 +124,12 @@ def _follow(paths: Sequence[str], answer: Callable[[bool], bool]) -> None:
 
 def _show(page: Page, runs: Sequence[Run], found: Comparison | None, verdict: Sequence[str]) -> None:
     for run in runs:
-        header = run.header
-        optimizers = " and ".join(
-            own["name"] + (f" at {own['lr']:g}" if "lr" in own else "") for own in header.optimizers
+        header, last = run.header, run.looks[-1].step
+        optimizers = header.trained_by + "".join(
+            f" (from step {new.start:,} {new.trained_by})"
+            for old, new in pairwise((header, *run.later))
+            if new.trained_by != old.trained_by
         )
-        last = run.looks[-1].step
         page.say_where(
             f"{run.path}: {header.module} of {header.layers}, d_model {header.d_model}, {optimizers}; "
             f"{number_of(len(run.looks), 'look')}, the last at step {last:,}",
@@ -186,8 +188,8 @@ def _alone_table(run: Run) -> Any:
 
     share = {role: share_of(run, role) for role in roles_of(run)}
     roles = [WHOLE, *sorted((role for role in share if share[role] >= MATTERS), key=lambda role: -share[role])]
-    places = columns([look.step for look in run.looks])
-    looks = {look.step: look for look in run.looks}
+    looks = {look.step: look for look in run.taken}
+    places = columns([*looks])
     return _table(
         "steps",
         places,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ class Asked(BaseModel):
     @classmethod
     def _has_reasons(cls, given: dict[str, str]) -> dict[str, str]:
         if missing := [kind for kind, reason in given.items() if not reason.strip()]:
-            raise ValueError(f"{missing[0]} has no reason")
+            raise ValueError(missing[0])
         return given
 
 
@@ -65,16 +66,40 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _audits(path: Path, own: Any) -> list[Asked]:
     found = own.get("audit") if isinstance(own, dict) else None
-    several = found if isinstance(found, list) else [found]
+    several: list[Any] = found if isinstance(found, list) else [found]
     if not all(isinstance(one, dict) for one in several) or own.keys() != {"audit"}:
         raise ValueError(f"{path}: [tool.depthlaw] has [tool.depthlaw.audit], or several as [[tool.depthlaw.audit]]")
     audits = []
-    for one in several:
+    for number, one in enumerate(several, 1):
         try:
             audits.append(Asked.model_validate(one))
         except ValidationError as error:
-            what = error.errors()[0]
-            where = ".".join(map(str, what["loc"]))
-            allowed = f" (allowed: {', '.join(Asked.model_fields)})" if what["type"] == "extra_forbidden" else ""
-            raise ValueError(f"{path}, [tool.depthlaw.audit] {where}: {what['msg']}{allowed}") from None
+            raise ValueError(f"{path}, {table(number, len(several))}: {_wrong(one, error.errors()[0])}") from None
     return audits
+
+
+def table(number: int, of: int) -> str:
+    """The table of an audit, of so many."""
+    return "[tool.depthlaw.audit]" if of == 1 else f"[[tool.depthlaw.audit]] {number} of {of}"
+
+
+def _wrong(own: dict[str, Any], error: Any) -> str:
+    """The key, what is there, and what is allowed."""
+    name = error["loc"][0]
+    if error["type"] == "extra_forbidden":
+        return f"there is no key {name} (allowed: {', '.join(Asked.model_fields)})"
+    return f"{name} is {reprlib.repr(own[name])}; allowed is {_allowed(Asked.model_json_schema()['properties'][name])}"
+
+
+def _allowed(schema: Any) -> str:
+    """In words, of a field's JSON schema."""
+    kinds = [kind for kind in schema.get("anyOf", [schema]) if kind["type"] != "null"]
+    match kinds[0]:
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            return f"a whole number from {least:,} to {most:,}"
+        case {"type": "array", "items": items}:
+            return f"a list, such as [2, 4], of which each is {_allowed(items)}"
+        case {"type": "object"}:
+            return 'a reason for each kind of fault, such as {norms = "the head has its own"}'
+        case _:
+            return "a text in quotes"

@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from depthlaw.watching.settings import refused
+
 Numbers = Mapping[str, float]
 Log = Callable[[Numbers, int], Any]
-KNOWN = (
+_KNOWN = (
     "a function of (numbers, step), TensorBoard's SummaryWriter, wandb or a run of it, the module mlflow, an "
-    "Accelerator, a logger of Lightning, or several of these"
+    "Accelerator, a logger of Lightning, several of these in a list, or None"
 )
 STEP = "depthlaw/step"
 
 
 def as_log(one: Any) -> Log:
-    """ValueError for what is none of ``KNOWN``."""
+    """ValueError for what is none of ``_KNOWN``."""
     if hasattr(one, "add_scalar"):
-        return lambda numbers, step: [one.add_scalar(name, value, step) for name, value in numbers.items()]
+        return lambda numbers, step: [one.add_scalar(_tag(name), value, step) for name, value in numbers.items()]
     if hasattr(one, "define_metric"):
         run = one.run if isinstance(one, ModuleType) else one
         if run is None:
@@ -30,7 +32,18 @@ def as_log(one: Any) -> Log:
         return lambda numbers, step: one.log(dict(numbers), step=step)
     if callable(one):
         return one
-    raise ValueError(f"log is {KNOWN}; here {type(one).__name__}")
+    raise refused("log", _KNOWN, one)
+
+
+def _tag(name: str) -> str:
+    """TensorBoard makes a group of what stands before the first stroke: each kind of numbers is one, with a card for
+    each role.
+
+    >>> from depthlaw.watching.clients import _tag
+    >>> _tag("depthlaw/change/fc2"), _tag("depthlaw/whole")
+    ('depthlaw_change/fc2', 'depthlaw/whole')
+    """
+    return name.replace("/", "_", 1) if name.count("/") > 1 else name
 
 
 def _wandb(run: Any) -> Log:

@@ -141,11 +141,17 @@ class Comparison:
         lost = [
             f"{name}: {text}"
             for name, run in zip(self.names, (self.first, self.second), strict=True)
-            for text in _lost(run)
+            for text in (*_lost(run), *_not_taken(run))
         ]
         lines = lost + lines
         if small := [role.role for role in self.roles if not role.matters]:
             lines.append(f"Below {100 * MATTERS:.0f} % of what a step changes in both runs: {', '.join(small)}")
+        whys = [_why_none(run) for run in (self.first, self.second)]
+        if why := whys[0] if whys[0] == whys[1] else "":
+            lines.append(f"The first steps were not predicted: {why}")
+        else:
+            of = zip(self.names, whys, strict=True)
+            lines += [f"The first step of {name} was not predicted: {why}" for name, why in of if why]
         return [f"{line}." for line in lines]
 
     def document(self) -> dict[str, Any]:
@@ -208,8 +214,9 @@ def _names(first: Run, second: Run) -> tuple[str, str]:
 
 
 def _check(run: Run, by: By) -> None:
-    if not run.looks:
-        raise NothingYetError(f"{run.path} has no look yet")
+    if not run.taken:
+        text = ", ".join(_not_taken(run))
+        raise NothingYetError(f"{run.path} has no look yet" + f" but where {text}" * bool(text))
     if by == "tokens" and any(look.tokens is None for look in run.looks):
         raise ValueError(f"{run.path} says no tokens: call watch.step(tokens=...) in the run, or compare by steps")
 
@@ -235,10 +242,19 @@ def share_of(run: Run, role: str) -> float:
 
 def _lost(run: Run) -> list[str]:
     """In words, where a run ends in what is no finite number."""
-    last = max((number for number, look in enumerate(run.looks) if look.whole is not None), default=-1)
+    last = max((number for number, look in enumerate(run.taken) if look.whole is not None), default=-1)
     return [
-        f"from step {look.step:,} on, no step moved the logits by a finite number" for look in run.looks[last + 1 :][:1]
+        f"from step {look.step:,} on, no step moved the logits by a finite number" for look in run.taken[last + 1 :][:1]
     ]
+
+
+def _not_taken(run: Run) -> list[str]:
+    """In words, where no optimizer took a step."""
+    steps = [look.step for look in run.looks if not look.took_step]
+    places = f"steps {min(steps):,} to {max(steps):,}" if len(steps) > 1 else f"step {steps[0]:,}" if steps else ""
+    many = f" at {len(steps)} looks, of" if len(steps) > 1 else " at"
+    why = "as a GradScaler lets none be taken where gradients are infinite"
+    return [f"the optimizer took no step{many} {places}, {why}"] if steps else []
 
 
 def place_of(look: Look, by: By) -> int:
@@ -251,7 +267,7 @@ def _losses(run: Run, name: str, by: By) -> dict[int, float]:
 
 
 def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
-    places = {place_of(look, by) for look in first.looks}
+    places = {place_of(look, by) for look in first.taken}
     pairs = []
     for look in second.looks:
         at, own = place_of(look, by), change_of(look, role)
@@ -283,8 +299,8 @@ def predicted_of(run: Run, role: str) -> tuple[float, float] | None:
     """The least and the most that the first step was predicted to move the logits, at the rates that it had: one role's
     part, or all of it, where roles that are not predicted (embeddings) have the share that was measured. None where
     nothing was predicted, or that step was not looked at."""
-    predicted, look = run.header.predicted, run.looks[0] if run.looks else None
-    if predicted is None or look is None or look.step:
+    predicted, look = run.header.predicted, run.first
+    if predicted is None or look is None:
         return None
     roles = {name: own for name, own in look.roles.items() if name in predicted.roles and role in (WHOLE, name)}
     ends = [[end * (own.rate or 0.0) for end in predicted.roles[name]] for name, own in roles.items()]
@@ -341,8 +357,8 @@ def _at(place: int, by: By) -> str:
 def described(run: Run) -> list[str]:
     """The verdict of one run by itself: what its last step moved, and how that has changed since the first look."""
     _check(run, "steps")
-    first, last = run.looks[0], run.looks[-1]
-    lines = [f"{text[0].upper()}{text[1:]}." for text in _lost(run)]
+    first, last = run.taken[0], run.taken[-1]
+    lines = [f"{text[0].upper()}{text[1:]}." for text in (*_lost(run), *_not_taken(run))]
     if (whole := change_of(last, WHOLE)) is not None:
         shares = {role: own.share for role, own in last.roles.items() if own.share is not None and own.share >= MATTERS}
         most = sorted(shares, key=lambda role: -shares[role])
@@ -364,19 +380,24 @@ def described(run: Run) -> list[str]:
         lines.append(
             "The first step moved nothing, at a learning rate of 0: nothing is held against what was predicted."
         )
-    elif run.header.predicted is not None and run.header.predicted.why:
-        lines.append(f"The first step was not predicted: {run.header.predicted.why}.")
+    elif why := _why_none(run):
+        lines.append(f"The first step was not predicted: {why}.")
     return lines
 
 
+def _why_none(run: Run) -> str:
+    """Why nothing was predicted of the first step; empty where something was, or in a file of before."""
+    return (run.header.predicted.why if run.header.predicted is not None else None) or ""
+
+
 def _is_beyond(run: Run, role: str, share: float | None) -> bool:
-    change, ends = change_of(run.looks[0], role), predicted_of(run, role)
+    change, ends = change_of(run.taken[0], role), predicted_of(run, role)
     return bool(ends and change and (share or 0.0) >= MATTERS and not ends[0] <= change <= ends[1])
 
 
 def _beyond(run: Run, role: str) -> str:
     """A role that moved otherwise than predicted, and how far beyond the nearer end."""
-    change, (low, high) = change_of(run.looks[0], role) or 0.0, predicted_of(run, role) or (math.nan, math.nan)
+    change, (low, high) = change_of(run.taken[0], role) or 0.0, predicted_of(run, role) or (math.nan, math.nan)
     return (
         f"{role} ({change / low:.2g} of the least)" if change < low else f"{role} ({change / high:.2g} times the most)"
     )
@@ -402,10 +423,11 @@ def _run_document(run: Run) -> dict[str, Any]:
     return {
         "path": run.path,
         "header": run.header.model_dump(mode="json"),
+        "later": [header.model_dump(mode="json") for header in run.later],
         "looks": [look.model_dump(mode="json") for look in run.looks],
         "first_step": [
-            {"role": role, "measured": change_of(run.looks[0], role), "predicted": predicted_of(run, role)}
-            for role in (WHOLE, *run.looks[0].roles)
+            {"role": role, "measured": change_of(run.taken[0], role), "predicted": predicted_of(run, role)}
+            for role in (WHOLE, *run.taken[0].roles)
         ],
     }
 

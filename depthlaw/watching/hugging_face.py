@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from depthlaw.watching.settings import check_limit
 from depthlaw.watching.watch import Watch, watch
 
 
@@ -14,6 +15,8 @@ class WatchCallback(TrainerCallback):
     limits: by role, as ``watch.limit`` takes them. watch: what ``depthlaw.watch`` answered, once the training runs."""
 
     def __init__(self, *, limits: dict[str, float] | None = None, **options: Any) -> None:
+        for role, update in (limits or {}).items():
+            check_limit(role, update)
         self.watch: Watch | None = None
         self._options, self._limits = options, limits or {}
 

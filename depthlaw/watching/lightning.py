@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # pyright: ignore[reportMissingImports]
 
+from depthlaw.watching.settings import check_limit
 from depthlaw.watching.watch import Watch, watch
 
 
@@ -15,6 +16,8 @@ class WatchCallback(Callback):
     ``depthlaw.watch`` answered, once the training runs."""
 
     def __init__(self, *, limits: dict[str, float] | None = None, **options: Any) -> None:
+        for role, update in (limits or {}).items():
+            check_limit(role, update)
         self.watch: Watch | None = None
         self._options, self._limits, self._seen = options, limits or {}, 0
 

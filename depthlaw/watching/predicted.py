@@ -126,7 +126,7 @@ def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
         "its FFN has an activation that is not known": any(
             sub.kind == "ffn" and not sub.activation for sub in built.sublayers
         ),
-        "biases that do not start at 0 count beside their matrices": _has_biases(built),
+        "biases do not start at 0 (torch's nn.Linear draws them), and count beside their matrices": _has_biases(built),
         "skips go round several sublayers": bool(built.long_skips),
         "of an encoder and a decoder, what the tokens of both have in common is not derived": len(built.sides) > 1,
         "its head starts at 0, so that the first step moves nothing else": any(

@@ -1,4 +1,4 @@
-"""The file of a run: JSON lines, one header and then a line for each look."""
+"""The file of a run: JSON lines, a header and then a line for each look, and a header more each time it goes on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from depthlaw.system.files import read_all
 VERSION = 1
 _LONGEST = 10_000_000
 """Bytes that a header may have."""
+_OF_HEADER = '{"kind":"depthlaw-watch"'
+"""What one begins with, as it is written."""
 
 
 class _Line(BaseModel):
@@ -34,9 +36,9 @@ class Prediction(_Line):
 
 
 class Header(_Line):
-    """What is watched. roles: by role, how many trained or frozen parameters it has. num_layers: by side. probe: what
-    the module is called with, and its digest. every, budget: as the watch was asked; memory_bytes: what a look holds
-    beside its passes. predicted: what the first step was predicted to be."""
+    """What is watched, from the step ``start`` on. roles: by role, how many trained or frozen parameters it has.
+    num_layers: by side. probe: what the module is called with, and its digest. every, budget: as the watch was asked;
+    memory_bytes: what a look holds beside its passes. predicted: what the first step was predicted to be."""
 
     kind: Literal["depthlaw-watch"] = "depthlaw-watch"
     version: Literal[1] = VERSION
@@ -51,6 +53,7 @@ class Header(_Line):
     every: int
     budget: float | None
     memory_bytes: int
+    start: int = 0
     predicted: Prediction | None = None
 
     @property
@@ -58,6 +61,11 @@ class Header(_Line):
         """In words, such as "12 layers"."""
         counts = self.num_layers.values()
         return f"{' + '.join(map(str, counts))} layer{'' if sum(counts) == 1 else 's'}"
+
+    @property
+    def trained_by(self) -> str:
+        """In words, such as "AdamW at 0.001"."""
+        return " and ".join(own["name"] + (f" at {own['lr']:g}" if "lr" in own else "") for own in self.optimizers)
 
 
 class Role(_Line):
@@ -90,9 +98,11 @@ class Part(_Line):
 class Look(_Line):
     """One look, at the step of that number, from 0. whole, first_order, hidden: changes of the logits by all of the
     step, by the sum of the roles' changes, and of the last hidden state by all of it. loss: as the run told it;
-    probe_loss: as the module answers it of the probe. cost_seconds: of this look."""
+    probe_loss: as the module answers it of the probe. cost_seconds: of this look. took_step: whether an optimizer took
+    one; a GradScaler that finds infinite gradients lets none be taken, and nothing is looked at."""
 
     step: int
+    took_step: bool = True
     tokens: int | None = None
     seconds: float
     cost_seconds: float
@@ -111,29 +121,45 @@ class NothingYetError(ValueError):
 
 
 class Run(_Line):
-    """What a file has."""
+    """What a file has. header: of the run as it began; later: of each time that it went on from a later step."""
 
     path: str
     header: Header
+    later: Sequence[Header] = ()
     looks: Sequence[Look]
 
     @classmethod
     def read(cls, path: Path | str) -> Run:
         """OSError, and ValueError in one line for what is no such file. A last line that was cut off is left out. A
-        look that is not behind the one before it is of a run that went back, to a checkpoint or to its start: what the
-        file had of that step and later ones is no part of the run."""
+        header or a look that is not behind what is before it is of a run that went back, to a checkpoint or to its
+        start: what the file had of that step and later ones is no part of the run."""
         lines = read_all(Path(path)).decode(errors="replace").split("\n")[:-1]
         if not lines:
             raise NothingYetError(f"{path} has no line that is whole: nothing was watched yet")
-        header = header_of(path, lines[0])
+        headers = [header_of(path, lines[0])]
         looks: dict[int, Look] = {}
         for number, line in enumerate(lines[1:], 2):
+            if line.startswith(_OF_HEADER):
+                new = header_of(path, line, number)
+                headers = [*(header for header in headers if header.start < new.start), new]
+                looks = {step: one for step, one in looks.items() if step < new.start}
+                continue
             try:
                 look = Look.model_validate_json(line)
             except ValidationError as error:
                 raise ValueError(f"{path}, line {number}: {_first(error)}") from None
             looks = {step: one for step, one in looks.items() if step < look.step} | {look.step: look}
-        return cls(path=str(path), header=header, looks=[*looks.values()])
+        return cls(path=str(path), header=headers[0], later=headers[1:], looks=[*looks.values()])
+
+    @property
+    def taken(self) -> list[Look]:
+        """Looks at steps that an optimizer took."""
+        return [look for look in self.looks if look.took_step]
+
+    @property
+    def first(self) -> Look | None:
+        """That at the first step that was taken; None where it was not looked at."""
+        return next((look for at, look in enumerate(self.looks) if look.took_step and look.step == at), None)
 
 
 def check_architecture(run: Run, header: Header, what: str) -> None:
@@ -142,7 +168,7 @@ def check_architecture(run: Run, header: Header, what: str) -> None:
         raise ValueError(f"{run.path} is of another architecture than {what}: only one has {', '.join(apart)}")
 
 
-def header_of(path: Path | str, line: str) -> Header:
+def header_of(path: Path | str, line: str, number: int = 1) -> Header:
     """ValueError, in one line."""
     try:
         content = json.loads(line)
@@ -155,7 +181,7 @@ def header_of(path: Path | str, line: str) -> Header:
     try:
         return Header.model_validate_json(line)
     except ValidationError as error:
-        raise ValueError(f"{path}, line 1: {_first(error)}") from None
+        raise ValueError(f"{path}, line {number}: {_first(error)}") from None
 
 
 def _first(error: ValidationError) -> str:
@@ -166,8 +192,8 @@ def _first(error: ValidationError) -> str:
 class Writer:
     """Adds looks to a file, which is this process's own while it is open.
 
-    A file that is there already goes on, where it is of the same module, roles and probe. OSError, and ValueError in
-    one line, where another process writes it, or where it is something else."""
+    A file that is there already goes on with this header, where it is of the same module, roles and probe. OSError,
+    and ValueError in one line, where another process writes it, or where it is something else."""
 
     def __init__(self, path: Path | str, header: Header) -> None:
         self.path = Path(path)
@@ -189,7 +215,7 @@ class Writer:
         self._file.seek(0)
         first = self._file.readline(_LONGEST)  # what is no such file may be a device that never ends
         if not first.endswith(b"\n"):  # empty, or cut off in its first line
-            if first and not first.startswith(b'{"kind":"depthlaw-watch"'):
+            if first and not first.startswith(_OF_HEADER.encode()):
                 raise ValueError(f"{self.path} is no file of a watched run: name another file")
             self._file.truncate(0)
             self.add(header)
@@ -200,6 +226,7 @@ class Writer:
                 what = "probe" if name == "probe_sha256" else name
                 raise ValueError(f"{self.path} is of a run with another {what}: name another file")
         self._cut()
+        self.add(header)
 
     def _cut(self) -> None:
         """Take away a last line that has no end."""

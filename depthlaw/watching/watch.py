@@ -32,6 +32,7 @@ from torch.optim import Optimizer
 
 from depthlaw.auditing.inputs import Inputs, given, line_of
 from depthlaw.auditing.reading.look import Built
+from depthlaw.watching import settings
 from depthlaw.watching.clients import Log, as_log
 from depthlaw.watching.compare import MATTERS, WHOLE, change_at, learnt_limit
 from depthlaw.watching.predicted import predict
@@ -44,6 +45,8 @@ _LOG = logging.getLogger("depthlaw")
 _SETTINGS = ("lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "dampening")
 _LONG = 600.0
 """Seconds: who has to wait longer for the next look is told."""
+_MOST_VOID = 20
+"""Steps in a row that are none: a GradScaler's scale, halved at each, has then gone from 2^16 to below 1."""
 
 Alarm = Callable[[str, int, float], Any]
 
@@ -93,34 +96,17 @@ def watch(
     >>> watch.last.step, sorted(watch.last.roles)[:3]
     (0, ['bias', 'fc1', 'fc2'])
     """
-    if every < 1 or start < 0:
-        raise ValueError(f"every is a number of steps, from 1 on, and start from 0 on; here {every} and {start}")
-    share = _share(budget)
-    logs = [as_log(one) for one in (log if isinstance(log, (list, tuple)) else (log,))]
     return Watch(
-        model,
-        optimizer,
-        probe,
-        to=to,
-        every=every,
-        budget=share,
-        reference=reference,
-        logs=logs,
-        start=start,
+        settings.module(model),
+        settings.optimizers(optimizer),
+        settings.probe(probe),
+        to=settings.file("to", to),
+        every=settings.count("every", every, 1),
+        budget=settings.share(budget),
+        reference=settings.file("reference", reference),
+        logs=[as_log(one) for one in (log if isinstance(log, (list, tuple)) else () if log is None else (log,))],
+        start=settings.count("start", start, 0),
     )
-
-
-def _share(budget: str | float | None) -> float | None:
-    if budget is None:
-        return None
-    try:
-        text = str(budget).strip()
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= 1:
-        raise ValueError(f'budget is a part of the wall time, such as "1%" or 0.01, or None; here {budget!r}')
-    return share
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,20 +135,20 @@ class Watch:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
+        optimizers: Sequence[Any],
         probe: Any,
         *,
-        to: str | Path | None,
+        to: Path | None,
         every: int,
         budget: float | None,
-        reference: str | Path | None,
+        reference: Path | None,
         logs: Sequence[Log],
         start: int,
     ) -> None:
         self.last: Look | None = None
         self.has_ended = False
         self._module = unwrapped(model)
-        self._optimizers: list[Any] = [*optimizer] if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self._optimizers: list[Any] = [*optimizers]
         self._every, self._budget, self._logs = every, budget, list(logs)
         self._number = self._first = start
         self._tokens: int | None = None
@@ -176,6 +162,8 @@ class Watch:
         self._beyond: set[str] = set()
         self._decided: tuple[int, bool] | None = None
         self._stepped: set[Any] = set()
+        self._is_void = self._has_looked = False
+        self._num_void, self._touched = 0, math.nan
         self._has_told = self._has_waited = False
         self._writer: Writer | None = None
         self._reference: Run | None = None
@@ -187,7 +175,7 @@ class Watch:
     # ------------------------------------------------------------ the beginning
 
     @_guarded
-    def _begin(self, probe: Any, to: str | Path | None, reference: str | Path | None) -> None:
+    def _begin(self, probe: Any, to: Path | None, reference: Path | None) -> None:
         if is_cut(self._module):
             self._shards = Shards(self._module)
             self._hook_on()
@@ -211,6 +199,7 @@ class Watch:
             self._writer = Writer(to, self._header().model_copy(update={"predicted": predicted}))
         if self._shards is None:
             self._hook_on()
+        self._touched = self._touches()
         self._spent = time.perf_counter() - self._began
 
     def _hook_on(self) -> None:
@@ -259,10 +248,11 @@ class Watch:
             probe_sha256=_digest(self._inputs),
             every=self._every,
             budget=self._budget,
+            start=self._first,
             memory_bytes=2 * total + max(largest.values(), default=0),
         )
 
-    def _refer(self, path: str | Path) -> None:
+    def _refer(self, path: Path) -> None:
         """A reference that does not fit is told, and left out."""
         header = self._header()
         try:
@@ -289,6 +279,10 @@ class Watch:
 
     def _on_step(self, optimizer: Any) -> None:
         """A block round a whole loop would be taken for one step."""
+        infinite = getattr(optimizer, "found_inf", None)
+        if isinstance(infinite, Tensor) and bool(infinite.any()):  # a fused step under a GradScaler: it changes nothing
+            self._is_void = True
+            return
         if optimizer in self._stepped and not self._has_told and not self.has_ended:
             self._has_told = True
             _LOG.warning(
@@ -329,18 +323,18 @@ class Watch:
     def _is_candidate(self) -> bool:
         """Whether the step that comes is looked at, if the budget goes so far."""
         number = self._number - self._first
-        return self._number % self._every == 0 or (number < self._every and number & (number - 1) == 0)
+        is_instead = self._shards is None and 0 < self._num_void < _MOST_VOID  # of one that was none
+        return is_instead or self._number % self._every == 0 or (number < self._every and number & (number - 1) == 0)
 
     def _is_due(self) -> bool:
         """Whether the step that comes is looked at."""
         if not self._is_candidate():
             return False
-        number = self._number - self._first
         if self._decided is None or self._decided[0] != self._number:
             wait = 0.0 if self._budget is None else (self._spent + self._last_look) / self._budget
             wait -= time.perf_counter() - self._began
-            self._decided = self._number, number == 0 or self._budget is None or wait <= 0
-            if number and wait > _LONG and not self._has_waited:
+            self._decided = self._number, not self._has_looked or self._budget is None or wait <= 0
+            if self._has_looked and wait > _LONG and not self._has_waited:
                 self._has_waited = True
                 _LOG.warning(
                     "depthlaw: the next look comes in about %.0f minutes: looks may take %.3g %% of the time, and have "
@@ -357,14 +351,25 @@ class Watch:
         if self._is_first:
             self._step(loss, tokens)
         self._number += 1
-        self._before, self._gathers = None, False
+        self._before, self._gathers, self._is_void = None, False, False
         self._stepped.clear()
+        if self._is_candidate():
+            self._touched = self._touches()
+
+    def _touches(self) -> float:
+        """How often torch has changed the optimizers' parameters in place; not a number where there are none."""
+        groups = [group for one in self._optimizers for group in getattr(one, "param_groups", ())]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        return float(sum(parameter._version for parameter in parameters)) if parameters else math.nan
 
     @_guarded
     def _step(self, loss: Any, tokens: int | None) -> None:
         if tokens is not None:
             self._tokens = (self._tokens or 0) + int(tokens)
         if not self._is_due():
+            return
+        if not self._stepped and (self._is_void or self._touches() == self._touched):
+            self._pass_over(loss)
             return
         if self._before is None:
             if not self._has_told:
@@ -382,13 +387,40 @@ class Watch:
         look = self._look(found, loss, began)
         if self._writer is not None:
             self._writer.add(look)
-        self.last = look
+        self.last, self._num_void, self._has_looked = look, 0, True
         numbers = _numbers(look)
         for log in self._logs:
             log(numbers, look.step)
         self._warn(look)
         self._last_look = time.perf_counter() - began + self._last_cost
         self._spent += self._last_look
+
+    def _pass_over(self, loss: Any) -> None:
+        """No optimizer took this step, as a GradScaler lets none be taken where gradients are infinite. The next one
+        that is taken is looked at."""
+        self._num_void += 1
+        self.last = Look(
+            step=self._number,
+            took_step=False,
+            tokens=self._tokens,
+            seconds=time.perf_counter() - self._began,
+            cost_seconds=0.0,
+            method="none",
+            loss=None if loss is None else _finite(float(loss)),
+            whole=0.0,
+            first_order=0.0,
+            roles={},
+            stream=[],
+        )
+        if self._writer is not None:
+            self._writer.add(self.last)
+        if self._num_void == _MOST_VOID:
+            _LOG.warning(
+                "depthlaw: step %d: the optimizer that is watched took none of the last %d steps (is it the one that "
+                "trains, and are gradients finite?)",
+                self._number,
+                _MOST_VOID,
+            )
 
     def _look(self, found: Moved, loss: Any, began: float) -> Look:
         logits, hidden = found.changes["logits"], found.changes.get("hidden")
@@ -445,10 +477,9 @@ class Watch:
         change is no finite number); if left out, a line is logged when that begins. What it raises ends the watch;
         SystemExit ends the run. With a reference all roles have a limit from the beginning, at looks where they are 5 %
         of the change or more: twice as far, and more of a role whose steps are uneven in the reference itself.
-        ValueError for a limit that is not above 0.
+        ValueError for a limit that cannot be.
         """
-        if not update > 0:
-            raise ValueError(f"a limit says how many times as far, and is above 0; here {update}")
+        settings.check_limit(role, update, then)
         if self.has_ended or not self._is_first:
             return
         known = self._probe.roles.names
@@ -541,7 +572,7 @@ def _rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def _tokens_at(path: str | Path, start: int) -> int | None:
+def _tokens_at(path: Path, start: int) -> int | None:
     """That a run has seen which goes on at a step, by its file: beyond the last look in it as many for each step."""
     if not start:
         return None

@@ -59,7 +59,7 @@ def _curves(run: Run, name: str, role: str, by: By, colour: str) -> Iterator[Cur
         yield Curve(label=name, line=line, has_dots=len(line) == 1, colour=colour)
     if ends := predicted_of(run, role):
         aside = 0.0 if colour == _COLOURS[1] else 0.015 * place_of(run.looks[-1], by)  # of two runs both are seen
-        at = place_of(run.looks[0], by) - aside
+        at = place_of(run.taken[0], by) - aside
         yield Curve(points=[(at, math.sqrt(ends[0] * ends[1]), *ends)], colour=colour)
 
 

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import library, nn
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.builders import hugging_face
+from depthlaw.testing.outcome import Outcome
 
 WIDTH, HEADS, LAYERS = 64, 2, (2, 4, 8)
 HUGGING_FACE = ("gpt2", "bert", "bart", "llama", "olmo2", "t5", "gpt_neox", "qwen3", "gemma2", "vit")
@@ -26,13 +28,15 @@ HUGGING_FACE = ("gpt2", "bert", "bart", "llama", "olmo2", "t5", "gpt_neox", "qwe
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A builder, what it claims to be, the depths to look at, and what it is called with where that is not guessed."""
+    """A builder, what it claims to be, the depths to look at, and what it is called with where that is not guessed.
+    accepted: what was built before, as a baseline has it; roles that start otherwise now are told as "changed"."""
 
     build: Callable[[int], nn.Module]
     inputs: Callable[[nn.Module], Any] | None = None
     scheme: str | None = None
     recipe: str | None = None
     layers: tuple[int, ...] = LAYERS
+    accepted: Callable[[int], nn.Module] | None = None
 
     def faults(self) -> list[str]:
         try:
@@ -41,9 +45,12 @@ class Model:
             )
         except ValueError as error:
             return [f"refused: {error}"]
-        return sorted(
-            {" ".join(filter(None, (fault.kind, fault.role, fault.side))) for fault in answer.findings.faults}
-        )
+        found = {" ".join(filter(None, (fault.kind, fault.role, fault.side))) for fault in answer.findings.faults}
+        if self.accepted is not None:
+            before = audit(self.accepted, self.layers, inputs=self.inputs, measures=False, has_nearest=False)
+            changes = Outcome.of(answer, baseline=Outcome.of(before).baseline).changes
+            found |= {f"changed {change.partition(' starts at ')[0]}" for change in changes}
+        return sorted(found)
 
 
 def timm() -> Iterator[tuple[str, Model]]:
@@ -73,7 +80,8 @@ def litgpt() -> Iterator[tuple[str, Model]]:
     package, pretrain = import_module("litgpt"), import_module("litgpt.pretrain")
     fabric = import_module("lightning").Fabric(accelerator="cpu", devices=1)
 
-    def build(name: str, layers: int, *, is_pretrained_from_scratch: bool) -> nn.Module:
+    def build(name: str, layers: int, *, is_pretrained_from_scratch: bool | None) -> nn.Module:
+        """None: as torch starts it, with no initialisation of litgpt's own."""
         own = {"n_embd": WIDTH, "n_head": HEADS, "n_query_groups": HEADS, "intermediate_size": 4 * WIDTH}
         config = package.Config.from_name(
             name, n_layer=layers, block_size=64, padded_vocab_size=96, vocab_size=96, **own
@@ -81,8 +89,15 @@ def litgpt() -> Iterator[tuple[str, Model]]:
         model = package.GPT(config)
         if is_pretrained_from_scratch:
             pretrain.initialize_weights(fabric, model, layers, WIDTH)
-        else:
+        elif is_pretrained_from_scratch is not None:
             model.apply(model._init_weights)
+        return model
+
+    def pythia_by_the_paper(layers: int) -> nn.Module:
+        model = build("pythia-14m", layers, is_pretrained_from_scratch=True)
+        for name, parameter in model.named_parameters():
+            if name.endswith("proj.weight"):
+                nn.init.normal_(parameter, std=2 / layers / WIDTH**0.5)
         return model
 
     for name, recipe in (("Llama-2-7b-hf", "llama-2"), ("OLMo-2-1124-7B", "olmo-2")):
@@ -94,6 +109,11 @@ def litgpt() -> Iterator[tuple[str, Model]]:
         build=lambda layers: build("pythia-14m", layers, is_pretrained_from_scratch=True), recipe="gpt-neox"
     )
     yield "pythia-14m, pretrained from scratch", from_scratch
+    yield "the same with the outputs of GPT-NeoX's paper", Model(build=pythia_by_the_paper, recipe="gpt-neox")
+    tiny = partial(build, "tiny-llama-1.1b", is_pretrained_from_scratch=True)
+    never = partial(build, "tiny-llama-1.1b", is_pretrained_from_scratch=None)
+    yield "tiny-llama, pretrained from scratch, beside itself", Model(build=tiny, accepted=tiny)
+    yield "the same before pull request 1162, on one device", Model(build=never, accepted=tiny)
 
 
 def x_transformers() -> Iterator[tuple[str, Model]]:

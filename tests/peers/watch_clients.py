@@ -61,7 +61,11 @@ def test_tensorboard(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "events"))
     events.Reload()
     names = events.Tags()["scalars"]
-    check({name: {one.step: one.value for one in events.Scalars(name)} for name in names}, run)
+    assert {name.partition("/")[0] for name in names} == {"depthlaw"} | {
+        f"depthlaw_{kind}" for kind in ("change", "per_rate", "weight", "step", "stream")
+    }  # what TensorBoard groups cards by
+    own = {name: {one.step: one.value for one in events.Scalars(name)} for name in names}
+    check({name.replace("depthlaw_", "depthlaw/"): values for name, values in own.items()}, run)
 
 
 def records(content: bytes) -> Iterator[bytes]:
@@ -99,6 +103,7 @@ def test_wandb_offline_beside_what_the_run_logs_itself(
             "by the module": lambda step: wandb.log({"own": step}),
         }
         run = watched(tmp_path, wandb if own in ("nothing", "by the module") else client, also=also.get(own))
+    wandb.teardown()  # the file is whole when the process that writes it has ended
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     kept: dict[str, dict[int, float]] = {}
     for data in records(path.read_bytes()):

@@ -1314,6 +1314,8 @@ def test_layers_may_be_one_number() -> None:
     for wrong in ((), (2, 2), (0,), (1.5,)):
         with pytest.raises(ValueError, match=r"such as \(4, 8, 16\)"):
             audit(lambda n: _Weighted(n, 1.0), wrong)
+    with pytest.raises(ValueError, match="unknown optimizer 'adamw2'"):
+        audit(lambda n: _Weighted(n, 1.0), 2, optimizer="adamw2")
     wrong = nn.Linear(2, 2)
     with pytest.raises(ValueError, match=r"a builder is wanted, a function .* not a Linear"):
         audit(wrong, 2)

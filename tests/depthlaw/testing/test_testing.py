@@ -217,6 +217,7 @@ def test_audit_without_arguments_is_that_of_pyproject(here: Path, monkeypatch: p
     found = document("audit")
     assert (found["layers"], found["scheme"], found["optimizer"], found["faults"]) == ([1, 2], "pre-ln", "adamw", [])
     assert document("audit", "--layers", "1")["layers"] == [1]
+    assert refusal("audit", "--recipe", "gpt").startswith("depthlaw: --recipe: unknown recipe 'gpt'")  # not of the file
 
 
 def test_the_command_accepts_a_baseline_and_fails_where_it_has_changed(here: Path) -> None:
@@ -253,13 +254,31 @@ def test_faults_fail_but_for_those_that_are_ignored(here: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("[tool.depthlaw.audit]\nlayer = [2]\n", "layer: Extra inputs are not permitted (allowed: factory, hf, "),
-        ("[tool.depthlaw.audit]\nlayers = '2,4'\n", "layers: Input should be a valid list"),
-        ("[tool.depthlaw.audit]\nlayers = [0]\n", "layers.0: Input should be greater than or equal to 1"),
+        ("[tool.depthlaw.audit]\nlayer = [2]\n", "[tool.depthlaw.audit]: there is no key layer (allowed: factory, "),
+        (
+            "[tool.depthlaw.audit]\nlayers = '2,4'\n",
+            "layers is '2,4'; allowed is a list, such as [2, 4], of which each is a whole number from 1 to 4,096",
+        ),
+        ("[tool.depthlaw.audit]\nlayers = [0]\n", "layers is [0]; allowed is a list"),
+        ("[tool.depthlaw.audit]\nlayers = []\n", "layers is []; allowed is a list"),
+        ("[tool.depthlaw.audit]\nseeds = 0\n", "seeds is 0; allowed is a whole number from 1 to 1,000"),
+        ("[tool.depthlaw.audit]\nscheme = 4\n", "scheme is 4; allowed is a text in quotes"),
+        ("[tool.depthlaw.audit]\nignore = ['norms']\n", "ignore is ['norms']; allowed is a reason for each kind"),
+        ("[[tool.depthlaw.audit]]\nhf = 'gpt2'\n[[tool.depthlaw.audit]]\nhf = 2\n", "[[tool.depthlaw.audit]] 2 of 2: "),
+        ("[tool.depthlaw.audit]\nhf = 'gpt2'\nscheme = 'pre'\n", "[tool.depthlaw.audit]: scheme: unknown scheme 'pre'"),
+        ("[tool.depthlaw.audit]\nhf = 'gpt2'\nrecipe = 'gpt'\n", "[tool.depthlaw.audit]: recipe: unknown recipe 'gpt'"),
+        ("[tool.depthlaw.audit]\nhf = 'gpt2'\noptimizer = 'x'\n", "[tool.depthlaw.audit]: optimizer is one of sgd,"),
+        ("[tool.depthlaw.audit]\nhf = 'gpt2'\nfactory = 'a:b'\n", "[tool.depthlaw.audit]: it names both, a factory"),
+        ("[tool.depthlaw.audit]\nfactory = 'a'\n", "[tool.depthlaw.audit]: factory is MODULE:NAME, such as"),
+        ("[tool.depthlaw.audit]\nfactory = 'none:b'\n", "[tool.depthlaw.audit]: factory: there is no module none"),
+        ("[tool.depthlaw.audit]\nhf = 'gpt2'\nbaseline = 'no'\n", "[tool.depthlaw.audit]: baseline: there is no /"),
         ("[tool.depthlaw]\nfactory = 'a:b'\n", "[tool.depthlaw] has [tool.depthlaw.audit], or several"),
         ("[tool.depthlaw]\naudit = 'a:b'\n", "[tool.depthlaw] has [tool.depthlaw.audit], or several"),
-        ("[tool.depthlaw.audit]\nignore = {norms = ''}\n", "norms has no reason"),
-        ("[tool.depthlaw.audit]\n", "give MODULE:FACTORY or --hf NAME"),
+        (
+            "[tool.depthlaw.audit]\nignore = {norms = ''}\n",
+            "ignore is {'norms': ''}; allowed is a reason for each kind of fault, such as {norms = \"the head has",
+        ),
+        ("[tool.depthlaw.audit]\n", "[tool.depthlaw.audit]: it names neither, a factory and hf: name one"),
         ("[tool\n", "cannot be read"),
         ("", "give MODULE:FACTORY or --hf NAME"),
     ],
@@ -268,8 +287,10 @@ def test_what_cannot_be_read_of_pyproject_is_refused(
     content: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("pyproject.toml").write_text(content, encoding="utf-8")
-    assert line in refusal("audit")
+    path = tmp_path / "pyproject.toml"
+    path.write_text(content, encoding="utf-8")
+    answer = refusal("audit")
+    assert line in answer and (str(path) in answer or not content)
 
 
 def test_several_audits_are_one_answer(here: Path) -> None:

@@ -169,7 +169,7 @@ def no_head_yet(model: Any) -> Any:
         (odd_activation, torch.optim.AdamW, 0, "its FFN has an activation that is not known"),
         (of_copies, torch.optim.AdamW, 0, "layers start as copies of one another"),
         (shared, torch.optim.AdamW, 0, "layers share their matrices"),
-        (large_biases, torch.optim.AdamW, 0, "biases that do not start at 0 count"),
+        (large_biases, torch.optim.AdamW, 0, "biases do not start at 0 (torch's nn.Linear draws them)"),
         (no_head_yet, torch.optim.AdamW, 0, "its head starts at 0"),
         (lambda model: model, torch.optim.SGD, 0, "the length of the first step of SGD depends on the loss"),
         (lambda model: model, partial(torch.optim.AdamW, eps=0.1), 0, "an eps above 1e-06 makes the first step"),
@@ -192,6 +192,22 @@ def test_where_nothing_is_predicted_a_line_says_why(
     assert run.header.predicted.why is not None and why in run.header.predicted.why
     assert not run.header.predicted.roles and predicted_of(run, WHOLE) is None
     assert described(run)[-1].startswith(f"The first step was not predicted: {why}")
+
+
+def test_of_two_runs_it_is_told_which_first_step_was_not_predicted(tmp_path: Path) -> None:
+    """As that of a model with torch's own biases."""
+    runs = []
+    for place, model in enumerate((small(), GPT(2, dropout=0.0), GPT(4, dropout=0.0))):
+        opt, path = torch.optim.AdamW(model.parameters(), lr=1e-3), tmp_path / f"run{place}"
+        watch = depthlaw.watch(model, opt, probe=batch(99), to=path)
+        model(*batch(0))[1].backward()  # pyright: ignore[reportOptionalMemberAccess]
+        opt.step()
+        watch.step()
+        watch.close()
+        runs.append(Run.read(path))
+    why = "biases do not start at 0 (torch's nn.Linear draws them), and count beside their matrices."
+    assert compare(runs[0], runs[2]).verdict[-1] == f"The first step of 4 layers was not predicted: {why}"
+    assert compare(runs[1], runs[2]).verdict[-1] == f"The first steps were not predicted: {why}"
 
 
 def test_a_first_step_of_rate_0_is_told_as_that(tmp_path: Path) -> None:

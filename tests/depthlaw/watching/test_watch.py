@@ -6,6 +6,7 @@ import math
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -310,6 +311,65 @@ def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch, caplog):
     assert "the next look comes in about 100 minutes: looks may take 0.1 % of the time, and have taken 3 s" in line
 
 
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"block": True}], ids=["hooks", "fused", "with watch"])
+def test_a_step_that_a_grad_scaler_lets_none_take_is_told_as_none(options, tmp_path, caplog):
+    """At the first two steps, as where its scale begins too high, and at one between. The next step that is taken is
+    looked at instead, the first one too, beside what was predicted of it; no alarm, curve or bit has the others."""
+    is_block = options.pop("block", False)
+    tuned, _ = two(dropout=0.0)
+    train(tuned, optimizers(tuned), 10, watched=True, every=1, to=tmp_path / "tuned.jsonl")
+    ends, logged, alarms = [], [], []
+    for is_watched in (True, False):
+        model, _ = two(dropout=0.0)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        asked: Any = {"probe": PROBE, "every": 8, "budget": "0.0001%", "to": tmp_path / "run.jsonl"}
+        asked |= {"log": lambda own, step: logged.append(step)}
+        watch: Any = depthlaw.watch(model, opt, **asked) if is_watched else None
+        if watch is not None:
+            watch.limit("fc2", 1e-6, lambda role, step, times: alarms.append(step))
+        for step in range(10):
+            scaler.scale(model(*batch(step))[1]).backward()
+            if step in (0, 1, 8):
+                model.head.weight.grad[0, 0] = math.inf
+            if watch is not None and step == 3:
+                watch._budget = None
+            with watch if watch is not None and is_block else nullcontext():
+                scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+            if watch is not None and not is_block:
+                watch.step()
+        ends.append(weights(model))
+        if watch is not None:
+            watch.close()
+    assert all(torch.equal(*pair) for pair in zip(*(end.values() for end in ends), strict=True))
+    run = Run.read(tmp_path / "run.jsonl")
+    assert [(one.step, one.took_step) for one in run.looks] == [
+        (0, False), (1, False), (2, True), (4, True), (8, False), (9, True)
+    ]  # fmt: skip
+    assert logged == alarms == [2, 4, 9] and not caplog.records
+    why = "as a GradScaler lets none be taken where gradients are infinite"
+    verdict = described(run)
+    assert verdict[0] == f"The optimizer took no step at 3 looks, of steps 0 to 8, {why}."
+    assert verdict[1].startswith("Step 9 moved the logits by") and verdict[-1].startswith("The first step moved the")
+    assert [pair.at for pair in compare(Run.read(tmp_path / "tuned.jsonl"), run).whole.pairs] == [2, 4, 9]
+
+
+def test_an_optimizer_that_never_steps_is_told_once(caplog):
+    """As where the watch was given another one than trains."""
+    model, _ = two()
+    watch: Any = depthlaw.watch(model, optimizers(model), probe=PROBE, every=1, budget=None)
+    for _ in range(50):
+        watch.step()
+    assert not watch.has_ended and not watch.last.took_step
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "the optimizer that is watched took none of the last 20 steps" in told
+
+
 # ---------------------------------------------------------------- the file
 
 
@@ -345,6 +405,33 @@ def test_what_a_run_went_back_behind_is_no_part_of_it(tmp_path):
         looks = Run.read(path).looks
         assert [one.step for one in looks] == places
         assert [one.tokens for one in looks] == [32 * (step + 1) for step in places]
+
+
+def test_a_run_that_begins_anew_at_another_rate_is_what_its_file_says(tmp_path):
+    path = tmp_path / "run.jsonl"
+    for rate, start, num_steps in ((1e-3, 0, 3), (2e-3, 2, 2), (4e-3, 0, 0)):
+        model, _ = two(dropout=0.0)
+        opts = [torch.optim.AdamW(model.parameters(), lr=rate)]
+        train(model, opts, num_steps, watched=True, every=1, to=path, start=start)
+        run = Run.read(path)
+        if start:
+            assert run.header.trained_by == "AdamW at 0.001" and run.header.start == 0
+            assert [(own.start, own.trained_by) for own in run.later] == [(2, "AdamW at 0.002")]
+            assert [one.step for one in run.looks] == [0, 1, 2, 3]
+    assert (run.header.trained_by, run.later, run.looks) == ("AdamW at 0.004", [], [])
+
+
+def test_a_file_of_before_is_read_and_goes_on(tmp_path):
+    """Its header had no start and its looks did not say whether a step was taken."""
+    path = tmp_path / "run.jsonl"
+    model, _ = two()
+    train(model, optimizers(model), 2, watched=True, every=1, to=path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[0]["start"], lines[1]["took_step"], lines[2]["took_step"]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    assert [(one.step, one.took_step) for one in Run.read(path).looks] == [(0, True), (1, True)]
+    train(model, optimizers(model), 1, watched=True, every=1, to=path, start=2)
+    assert [one.step for one in Run.read(path).looks] == [0, 1, 2]
 
 
 def wrong_file(path):
@@ -479,16 +566,40 @@ def test_a_block_round_a_whole_loop_is_told_once(caplog):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"budget": "much"}, "budget is a part of the wall time"),
-        ({"budget": 2}, "budget is a part"),
-        ({"every": 0}, "every is a number of steps"),
-        ({"log": [3]}, r"log is a function of .*here int"),
+        ({"budget": "much"}, "budget is the part of the wall time .* or None; here it is 'much'"),
+        ({"budget": 2}, "budget is .*; here it is 2"),
+        ({"budget": True}, "budget is .*; here it is True"),
+        ({"budget": [1]}, "budget is .*; here it is of type list"),
+        ({"every": 0}, "every is a whole number of steps from 1 on, such as 100; here it is 0"),
+        ({"every": "10"}, "every is a whole number of steps from 1 on, such as 100; here it is '10'"),
+        ({"every": 2.5}, "every is .*; here it is 2.5"),
+        ({"every": None}, "every is .*; here it is of type NoneType"),
+        ({"start": -1}, "start is a whole number of steps from 0 on, .*; here it is -1"),
+        ({"to": 3}, "to is the name of a file, such as .*; here it is 3"),
+        ({"to": ""}, "to is the name of a file, such as .*; here it is ''"),
+        ({"reference": GPT()}, "reference is the name of a file, .*; here it is of type GPT"),
+        ({"probe": 3}, "probe is a batch as the model is called with it .*; here it is 3"),
+        ({"probe": None}, "probe is a batch .*; here it is of type NoneType"),
+        ({"optimizer": "adamw"}, "optimizer is one of torch's optimizers, .*; here it is 'adamw'"),
+        ({"model": batch}, r"model is a torch\.nn\.Module, .*; here it is of type function"),
+        ({"log": [3]}, r"log is a function of .*; here it is 3"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_the_run(options, line):
     model = GPT()
-    with pytest.raises(ValueError, match=line):
-        depthlaw.watch(model, optimizers(model), probe=PROBE, **options)
+    asked = {"model": model, "optimizer": optimizers(model), "probe": PROBE} | options
+    with pytest.raises(ValueError, match=f"^depthlaw.watch: {line}$"):
+        depthlaw.watch(**asked)
+
+
+def test_a_setting_may_be_what_other_libraries_have_for_it(tmp_path):
+    """Numbers of numpy, paths, and None for no log."""
+    model = GPT()
+    opts = tuple(optimizers(model))
+    options: Any = {"every": np.int64(2), "budget": np.float32(0.5), "to": tmp_path / "run.jsonl", "log": None}
+    depthlaw.watch(model, opts, probe=lambda _: PROBE, **options).close()
+    header = Run.read(tmp_path / "run.jsonl").header
+    assert (header.every, header.budget) == (2, 0.5)
 
 
 # ---------------------------------------------------------------- beside a reference, alarms, logs
@@ -607,12 +718,19 @@ def test_a_role_that_is_uneven_in_the_reference_has_a_wider_limit(tmp_path):
     assert {role: learnt_limit(run, role) for role in ("fc2", "q", "v")} == {"fc2": 2.0, "q": 6.0, "v": 2.0}
 
 
-@pytest.mark.parametrize("update", [0, -1.0, math.nan])
-def test_a_limit_that_cannot_be_is_refused(update):
+@pytest.mark.parametrize(
+    ("limit", "line"),
+    [
+        *((("fc2", given), "update is how many times as far, a number above 0") for given in (0, -1.0, math.nan, "2")),
+        ((2, 2.0), "role is the name of a role, such as .*; here it is 2"),
+        (("fc2", 2.0, "stop"), "then is a function of .*; here it is 'stop'"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(limit, line):
     model = GPT()
     watch: Any = depthlaw.watch(model, optimizers(model), probe=PROBE)
-    with pytest.raises(ValueError, match="a limit says how many times as far"):
-        watch.limit("fc2", update)
+    with pytest.raises(ValueError, match=f"^depthlaw.watch: a limit's {line}"):
+        watch.limit(*limit)
 
 
 def test_between_looks_of_the_reference_stands_the_line_through_them(tmp_path):
