@@ -153,8 +153,8 @@ def audit(
     if (build is None) == (hf is None):
         raise ValueError("give one of build, a function that makes the model, and hf, a type of transformers")
     if build is None:
-        build, own = hugging_face(str(hf), width)
-        recipe = own if scheme is None and recipe is None else recipe
+        build, recipe_of_type = hugging_face(str(hf), width)
+        recipe = recipe_of_type if scheme is None and recipe is None else recipe
     elif width is not None:
         raise ValueError("width is of hf: a function of your own says how wide it builds")
     if by_layer and not measures:
@@ -175,17 +175,17 @@ def audit(
     here = (drawn[:1], False) if num_jobs else (drawn, measures)
     depths = list(_depths(build, layers, optimizer, inputs, groups, *here, profiled, advance))
     if num_jobs:
-        found: dict[tuple[int, int], Measured] = {}
-        for job, one in there:
-            found[job] = one
-            advance("measuring", len(found), num_jobs)
+        results: dict[tuple[int, int], Measured] = {}
+        for job, result in there:
+            results[job] = result
+            advance("measuring", len(results), num_jobs)
         depths = [
             replace(
-                one,
-                updates=[found[one.asked, own].update for own in drawn if found[one.asked, own].update],
-                layers=[found[one.asked, own].layers for own in drawn if found[one.asked, own].layers],
+                depth,
+                updates=[results[depth.asked, seed].update for seed in drawn if results[depth.asked, seed].update],
+                layers=[results[depth.asked, seed].layers for seed in drawn if results[depth.asked, seed].layers],
             )
-            for one in depths
+            for depth in depths
         ]
     findings = compare(depths, claimed, cache(partial(_of_depth, build, inputs, seed)))
     if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
@@ -225,12 +225,12 @@ def audit(
     if beyond and claimed is not None:
         remarks += worse(claimed.name, optimizer, beyond)
     rates = learning_rates(claimed, depths) if findings.faults else ()
-    told = [with_effect(fault, depths, rows, beyond, missed, name, bool(rates)) for fault in findings.faults]
-    of_law = next((fault for fault in told if fault.kind in _OF_DEPTH), None)
+    faults = [with_effect(fault, depths, rows, beyond, missed, name, bool(rates)) for fault in findings.faults]
+    of_law = next((fault for fault in faults if fault.kind in _OF_DEPTH), None)
     if rates and of_law is not None:  # what is promised of all faults together is said once
         also = tuple(Code(line) for line in rates)
-        told[told.index(of_law)] = replace(of_law, program=(*of_law.program, *also))
-    findings = replace(findings, faults=(*told, *of_groups))
+        faults[faults.index(of_law)] = replace(of_law, program=(*of_law.program, *also))
+    findings = replace(findings, faults=(*faults, *of_groups))
     return Audit(
         optimizer=optimizer,
         depths=depths,
@@ -295,9 +295,9 @@ def _depths(
         own_groups: Groups | None = None
         updates: list[Mapping[str, float]] = []
         by_layer: list[Sequence[Mapping[str, float]]] = []
-        for own in seeds:
-            module = build_at(build, number, own)
-            called = guess(module, own) if inputs is None else called_with(inputs, module)
+        for seed in seeds:
+            module = build_at(build, number, seed)
+            called = guess(module, seed) if inputs is None else called_with(inputs, module)
             built = look(module, called) if first is None else first.of_other_draws(module, called)
             first = first or built
             if measures and number == profiled:

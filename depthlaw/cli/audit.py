@@ -123,25 +123,25 @@ def run(
     )
     if plot is not None and len(asked) > 1:
         raise BadInputError(f"--plot draws one audit, and {folder / 'pyproject.toml'} has {len(asked)}")
-    for one in asked:
-        with one.telling():
-            one.check()
+    for audit_asked in asked:
+        with audit_asked.telling():
+            audit_asked.check()
             with refusing("--baseline"):
-                one.accepted(accept)
+                audit_asked.accepted(accept)
 
     from depthlaw.auditing.text import show
     from depthlaw.testing.outcome import Outcome
     from depthlaw.testing.reports import Place, markdown_of, sarif_of
 
     outcomes: list[tuple[Outcome, Place | None]] = []
-    for one in asked:
-        with one.telling(), placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
-            answer, build = _audited(one, folder, scheduler)
-        with one.telling(), refusing("--baseline"):
-            outcome = Outcome.of(answer, ignore=one.reasons(), baseline=one.accepted(accept))
-            if accept and one.baseline is not None:
-                outcome.baseline.write(one.baseline)
-                outcome = Outcome.of(answer, ignore=one.reasons(), baseline=outcome.baseline)
+    for audit_asked in asked:
+        with audit_asked.telling(), placing(shows_traceback), refusing(), redirect_stdout(sys.stderr), staying():
+            answer, build = _audited(audit_asked, folder, scheduler)
+        with audit_asked.telling(), refusing("--baseline"):
+            outcome = Outcome.of(answer, ignore=audit_asked.reasons(), baseline=audit_asked.accepted(accept))
+            if accept and audit_asked.baseline is not None:
+                outcome.baseline.write(audit_asked.baseline)
+                outcome = Outcome.of(answer, ignore=audit_asked.reasons(), baseline=outcome.baseline)
         outcomes.append((outcome, None if build is None else Place.of(build)))
     if plot is not None:
         _draw(outcomes[0][0].audit, plot)
@@ -154,13 +154,13 @@ def run(
         print_json(document(**documents[0]) if len(documents) == 1 else document(audits=documents))
     else:
         page = Page()
-        for one, (outcome, _) in zip(asked, outcomes, strict=True):
-            show(page, outcome.audit, one.own, num_counted=len(outcome.faults))
+        for audit_asked, (outcome, _) in zip(asked, outcomes, strict=True):
+            show(page, outcome.audit, audit_asked.own, num_counted=len(outcome.faults))
             for line in outcome.remarks:
                 page.say(line)
             if outcome.audit.faults and outcome.is_fine:
                 page.say("No fault counts.", "bold green")
-        for path in (plot, markdown, sarif, *(one.baseline for one in asked if accept)):
+        for path in (plot, markdown, sarif, *(entry.baseline for entry in asked if accept)):
             page.wrote(path)
     if not all(outcome.is_fine for outcome, _ in outcomes):
         raise SystemExit(1)
@@ -194,11 +194,11 @@ class Asked:
         try:
             yield
         except BadInputError as error:
-            own = next((option for option in self.keys if str(error).startswith(option)), None)
-            if own is None:
+            named = next((option for option in self.keys if str(error).startswith(option)), None)
+            if named is None:
                 raise
-            told = f"{self.place}: {self.keys[own]}{str(error).removeprefix(own)}"
-            raise BadInputError(told) from error
+            text = f"{self.place}: {self.keys[named]}{str(error).removeprefix(named)}"
+            raise BadInputError(text) from error
 
     @property
     def own(self) -> str:
@@ -261,35 +261,37 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
     from depthlaw.testing.configured import read, table
 
     with refusing():
-        found = read(here)
-    if found is None:
+        configured = read(here)
+    if configured is None:
         return here, [given]
-    folder, audits = found
+    folder, audits = configured
     usual = {"layers": options.counts(_LAYERS, "--layers"), "optimizer": "adamw", "seeds": 4, "seed": 0}
     asked = []
-    for number, one in enumerate(audits, 1):
+    for number, entry in enumerate(audits, 1):
         place = f"{folder / 'pyproject.toml'}, {table(number, len(audits))}"
         known = options.OPTIMIZERS
-        own = {
-            "factory": one.factory,
-            "layers": one.layers,
-            "scheme": one.scheme and options.scheme_name(one.scheme, f"{place}: scheme"),
-            "recipe": one.recipe,
-            "optimizer": one.optimizer and options.one_name(one.optimizer, f"{place}: optimizer", known),
-            "inputs": one.input,
-            "groups": one.groups,
-            "hf": one.hf,
-            "width": one.width,
-            "seeds": one.seeds,
-            "seed": one.seed,
-            "ignore": [f"{kind}={reason}" for kind, reason in one.ignore.items()] or None,
-            "baseline": None if one.baseline is None else folder / one.baseline,
+        values = {
+            "factory": entry.factory,
+            "layers": entry.layers,
+            "scheme": entry.scheme and options.scheme_name(entry.scheme, f"{place}: scheme"),
+            "recipe": entry.recipe,
+            "optimizer": entry.optimizer and options.one_name(entry.optimizer, f"{place}: optimizer", known),
+            "inputs": entry.input,
+            "groups": entry.groups,
+            "hf": entry.hf,
+            "width": entry.width,
+            "seeds": entry.seeds,
+            "seed": entry.seed,
+            "ignore": [f"{kind}={reason}" for kind, reason in entry.ignore.items()] or None,
+            "baseline": None if entry.baseline is None else folder / entry.baseline,
         }
         changes = {
-            name: value for name, value in own.items() if value is not None and getattr(given, name) == usual.get(name)
+            name: value
+            for name, value in values.items()
+            if value is not None and getattr(given, name) == usual.get(name)
         }
         for name in ("factory", "groups"):
-            if (text := own[name]) is not None and text.rpartition(":")[0].endswith(".py"):
+            if (text := values[name]) is not None and text.rpartition(":")[0].endswith(".py"):
                 changes[name] = str(folder / text)
         keys = {_OPTIONS.get(name, f"--{name}"): _KEYS.get(name, name) for name in changes}
         asked.append(replace(given, **changes, place=place, keys=keys))
@@ -304,8 +306,8 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
     factory, place = where(asked.factory, asked.hf)
     recipe = asked.recipe
     if asked.hf is not None:
-        build, own = hugging_face(asked.hf, asked.width)
-        recipe = recipe or (own if asked.scheme is None else None)
+        build, recipe_of_type = hugging_face(asked.hf, asked.width)
+        recipe = recipe or (recipe_of_type if asked.scheme is None else None)
     else:
         build = named(factory or "", "MODULE:FACTORY", place or str(folder))
     given, aside = where(asked.inputs, None)

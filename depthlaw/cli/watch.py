@@ -71,8 +71,8 @@ def run(
         try:
             with refusing():
                 runs = [Run.read(path) for path in paths]
-                found = compare(runs[0], runs[1], cast("By", by)) if len(runs) > 1 else None
-                verdict = found.verdict if found else described(runs[0])
+                comparison = compare(runs[0], runs[1], cast("By", by)) if len(runs) > 1 else None
+                verdict = comparison.verdict if comparison else described(runs[0])
         except BadInputError as error:
             if is_waiting and isinstance(error.__cause__, NothingYetError):
                 return False
@@ -80,14 +80,14 @@ def run(
         if plot is not None:
             from depthlaw.paper_checks.pages.watch_plots import draw
 
-            draw(runs, found.names if found else [runs[0].header.layers], plot, cast("By", by))
+            draw(runs, comparison.names if comparison else [runs[0].header.layers], plot, cast("By", by))
         if as_json:
-            print_json(document(**(found.document() if found else document_of(runs[0]))))
+            print_json(document(**(comparison.document() if comparison else document_of(runs[0]))))
             return True
         page = Page()
         if follow:
             page.console.clear()
-        _show(page, runs, found, verdict)
+        _show(page, runs, comparison, verdict)
         page.wrote(plot)
         return True
 
@@ -122,7 +122,7 @@ def _follow(paths: Sequence[str], answer: Callable[[bool], bool]) -> None:
 # ---------------------------------------------------------------- for people
 
 
-def _show(page: Page, runs: Sequence[Run], found: Comparison | None, verdict: Sequence[str]) -> None:
+def _show(page: Page, runs: Sequence[Run], comparison: Comparison | None, verdict: Sequence[str]) -> None:
     for run in runs:
         header, last = run.header, run.looks[-1].step
         optimizers = header.trained_by + "".join(
@@ -139,25 +139,25 @@ def _show(page: Page, runs: Sequence[Run], found: Comparison | None, verdict: Se
 
     for line in verdict:
         page.say(line, "bold" if line == verdict[0] else None)
-    page.show_whole([_beside_table(found) if found else _alone_table(runs[0])])
+    page.show_whole([_beside_table(comparison) if comparison else _alone_table(runs[0])])
     if any(predicted_of(run, WHOLE) for run in runs):
         page.say(
             "First predicted: of the first step, from a batch whose labels have nothing in common up to one whose "
             "tokens all pull alike; embeddings are not predicted.",
             "dim",
         )
-    if found:
+    if comparison:
         page.say(
-            f"Cells: how many times as far one step of {found.names[1]} moves the logits of its probe as one of "
-            f"{found.names[0]} (root mean square; a role: by its part of the step). Alike: within {ALIKE} times. "
+            f"Cells: how many times as far one step of {comparison.names[1]} moves the logits of its probe as one of "
+            f"{comparison.names[0]} (root mean square; a role: by its part of the step). Alike: within {ALIKE} times. "
             "share: of the change in the second run.",
             "dim",
         )
-        if any(pair.is_between for pair in found.whole.pairs):
+        if any(pair.is_between for pair in comparison.whole.pairs):
             page.say("Between two looks of the first run: the line through them, the change being logarithmic.", "dim")
-        if found.has_other_probe:
+        if comparison.has_other_probe:
             page.say("The runs were watched on different probes: only large ratios mean something.")
-        if losses := found.losses:
+        if losses := comparison.losses:
             page.say(losses)
     else:
         page.say(
@@ -167,18 +167,18 @@ def _show(page: Page, runs: Sequence[Run], found: Comparison | None, verdict: Se
         )
 
 
-def _beside_table(found: Comparison) -> Any:
+def _beside_table(comparison: Comparison) -> Any:
     from depthlaw.watching.compare import columns
 
-    rows = [found.whole, *(role for role in found.roles if role.matters)]
-    places = columns([pair.at for pair in found.whole.pairs])
+    rows = [comparison.whole, *(role for role in comparison.roles if role.matters)]
+    places = columns([pair.at for pair in comparison.whole.pairs])
     times = [{pair.at: pair.times for pair in row.pairs} for row in rows]
     return _table(
-        found.by,
+        comparison.by,
         places,
         [
-            (row.role, row.share[1], row.predicted, [own.get(place) for place in places])
-            for row, own in zip(rows, times, strict=True)
+            (row.role, row.share[1], row.predicted, [by_place.get(place) for place in places])
+            for row, by_place in zip(rows, times, strict=True)
         ],
     )
 

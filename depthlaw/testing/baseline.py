@@ -111,17 +111,17 @@ class Baseline(_Part):
     def changes(self, audit: Audit) -> list[str]:
         """What has changed since, a sentence each: what is the same at several depths or sublayers once. ValueError, in
         one line, where no depth is the same."""
-        found: dict[str, list[str]] = {}
+        by_change: dict[str, list[str]] = {}
         depths = [depth for depth in audit.depths if depth.asked in self.models]
         if not depths:
             accepted = ", ".join(map(str, self.models))
             raise ValueError(f"the baseline is of {accepted} layers, and none of these is audited: name the same")
         for depth in depths:
             for what, where in _changes(self.models[depth.asked], _model(depth.built)):
-                found.setdefault(what, []).append(
+                by_change.setdefault(what, []).append(
                     f"{where} of {depth.asked} layers" if where else f"{depth.asked} layers"
                 )
-        return [f"{what} ({_few(places)})." for what, places in found.items()]
+        return [f"{what} ({_few(places)})." for what, places in by_change.items()]
 
 
 def key_of(kind: str, side: str | None, roles: Sequence[str]) -> str:
@@ -133,10 +133,10 @@ def _few(places: Sequence[str]) -> str:
 
 
 def _model(built: Built) -> Model:
-    own = {weight.name for weight in built.weights}
+    matrices = {weight.name for weight in built.weights}
     others: dict[str, list[Tensor]] = {}
     for name, parameter in built.module.named_parameters():
-        if name not in own and parameter.numel():
+        if name not in matrices and parameter.numel():
             others.setdefault(built.others.get(name, "other"), []).append(parameter.detach())
     return Model(
         sublayers=[
@@ -164,9 +164,9 @@ def _changes(then: Model, now: Model) -> Iterator[tuple[str, str]]:
     for old, new in zip(then.sublayers, now.sublayers, strict=True):
         where = f"{old.side} sublayer {old.index}"
         for name in ("residual_weight", "branch_weight"):
-            accepted, found = getattr(old, name), getattr(new, name)
-            if not is_near(found, accepted, NEAR):
-                yield f"The {name.replace('_', ' ')} is {found:.4g}; {accepted:.4g} was accepted", where
+            accepted, present = getattr(old, name), getattr(new, name)
+            if not is_near(present, accepted, NEAR):
+                yield f"The {name.replace('_', ' ')} is {present:.4g}; {accepted:.4g} was accepted", where
         if list(old.norms) != list(new.norms):
             yield f"The norms are {_listed(new.norms)}; {_listed(old.norms)} was accepted", where
         yield from ((what, where) for what in _starts(old.weights, new.weights))

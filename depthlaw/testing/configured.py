@@ -51,9 +51,9 @@ def read(folder: Path) -> tuple[Path, Sequence[Asked]] | None:
             continue
         content = _content(path)
         tool = content.get("tool", {})
-        own = tool.get("depthlaw") if isinstance(tool, dict) else None
-        if own is not None:
-            return place, _audits(path, own)
+        table = tool.get("depthlaw") if isinstance(tool, dict) else None
+        if table is not None:
+            return place, _audits(path, table)
     return None
 
 
@@ -64,17 +64,17 @@ def _content(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error}") from None
 
 
-def _audits(path: Path, own: Any) -> list[Asked]:
-    found = own.get("audit") if isinstance(own, dict) else None
-    several: list[Any] = found if isinstance(found, list) else [found]
-    if not all(isinstance(one, dict) for one in several) or own.keys() != {"audit"}:
+def _audits(path: Path, section: Any) -> list[Asked]:
+    entries = section.get("audit") if isinstance(section, dict) else None
+    several: list[Any] = entries if isinstance(entries, list) else [entries]
+    if not all(isinstance(entry, dict) for entry in several) or section.keys() != {"audit"}:
         raise ValueError(f"{path}: [tool.depthlaw] has [tool.depthlaw.audit], or several as [[tool.depthlaw.audit]]")
     audits = []
-    for number, one in enumerate(several, 1):
+    for number, entry in enumerate(several, 1):
         try:
-            audits.append(Asked.model_validate(one))
+            audits.append(Asked.model_validate(entry))
         except ValidationError as error:
-            raise ValueError(f"{path}, {table(number, len(several))}: {_wrong(one, error.errors()[0])}") from None
+            raise ValueError(f"{path}, {table(number, len(several))}: {_wrong(entry, error.errors()[0])}") from None
     return audits
 
 
@@ -83,12 +83,14 @@ def table(number: int, of: int) -> str:
     return "[tool.depthlaw.audit]" if of == 1 else f"[[tool.depthlaw.audit]] {number} of {of}"
 
 
-def _wrong(own: dict[str, Any], error: Any) -> str:
+def _wrong(table: dict[str, Any], error: Any) -> str:
     """The key, what is there, and what is allowed."""
     name = error["loc"][0]
     if error["type"] == "extra_forbidden":
         return f"there is no key {name} (allowed: {', '.join(Asked.model_fields)})"
-    return f"{name} is {reprlib.repr(own[name])}; allowed is {_allowed(Asked.model_json_schema()['properties'][name])}"
+    return (
+        f"{name} is {reprlib.repr(table[name])}; allowed is {_allowed(Asked.model_json_schema()['properties'][name])}"
+    )
 
 
 def _allowed(schema: Any) -> str:

@@ -43,7 +43,7 @@ def assert_depth_law(
     ...     return nn.TransformerEncoder(layer, num_layers, nn.LayerNorm(64), enable_nested_tensor=False)
     >>> assert_depth_law(build, scheme="pre-ln", ignore={"identical-layers": "they are drawn anew by our init"})
     """
-    found = audit(
+    answer = audit(
         build,
         layers,
         scheme=scheme,
@@ -55,6 +55,6 @@ def assert_depth_law(
         measures=False,
     )
     accepted = None if baseline is None else Baseline.read(Path(baseline))
-    outcome = Outcome.of(found, ignore=ignore, baseline=accepted)
+    outcome = Outcome.of(answer, ignore=ignore, baseline=accepted)
     if not outcome.is_fine:
         raise AssertionError("\n".join(lines(outcome)))

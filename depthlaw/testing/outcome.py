@@ -79,10 +79,10 @@ def reasons(given: Sequence[str]) -> dict[str, str]:
     >>> reasons(["norms=the head has its own"])
     {'norms': 'the head has its own'}
     """
-    found = {}
+    by_kind = {}
     for text in given:
         kind, _, reason = text.partition("=")
         if not kind.strip() or not reason.strip():
             raise ValueError(f"--ignore is KIND=reason, such as norms='the head has its own', not {text!r}")
-        found[kind.strip()] = reason.strip()
-    return found
+        by_kind[kind.strip()] = reason.strip()
+    return by_kind

@@ -17,22 +17,22 @@ _KNOWN = (
 STEP = "depthlaw/step"
 
 
-def as_log(one: Any) -> Log:
+def as_log(client: Any) -> Log:
     """ValueError for what is none of ``_KNOWN``."""
-    if hasattr(one, "add_scalar"):
-        return lambda numbers, step: [one.add_scalar(_tag(name), value, step) for name, value in numbers.items()]
-    if hasattr(one, "define_metric"):
-        run = one.run if isinstance(one, ModuleType) else one
+    if hasattr(client, "add_scalar"):
+        return lambda numbers, step: [client.add_scalar(_tag(name), value, step) for name, value in numbers.items()]
+    if hasattr(client, "define_metric"):
+        run = client.run if isinstance(client, ModuleType) else client
         if run is None:
             raise ValueError("log is wandb, which has no run yet: call wandb.init() first")
         return _wandb(run)
-    if hasattr(one, "log_metrics"):
-        return lambda numbers, step: one.log_metrics(dict(numbers), step=step)
-    if hasattr(one, "trackers") and hasattr(one, "log"):
-        return lambda numbers, step: one.log(dict(numbers), step=step)
-    if callable(one):
-        return one
-    raise refused("log", _KNOWN, one)
+    if hasattr(client, "log_metrics"):
+        return lambda numbers, step: client.log_metrics(dict(numbers), step=step)
+    if hasattr(client, "trackers") and hasattr(client, "log"):
+        return lambda numbers, step: client.log(dict(numbers), step=step)
+    if callable(client):
+        return client
+    raise refused("log", _KNOWN, client)
 
 
 def _tag(name: str) -> str:

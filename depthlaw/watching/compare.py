@@ -69,11 +69,11 @@ class Beside:
     def courses(self) -> list[str]:
         """Of each pair, smoothed, so that no single look cuts a part in two."""
         times = smooth([pair.times for pair in self.pairs])
-        return ["further" if one > ALIKE else "less" if one < 1 / ALIKE else "alike" for one in times]
+        return ["further" if ratio > ALIKE else "less" if ratio < 1 / ALIKE else "alike" for ratio in times]
 
     @property
     def parts(self) -> list[Part]:
-        groups = groupby(zip(self.courses, self.pairs, strict=True), key=lambda one: one[0])
+        groups = groupby(zip(self.courses, self.pairs, strict=True), key=lambda pair: pair[0])
         parts = [(course, [pair for _, pair in group]) for course, group in groups]
         return [
             Part(start=pairs[0].at, end=pairs[-1].at, num_looks=len(pairs), course=course, times=_mean(pairs))
@@ -129,14 +129,14 @@ class Comparison:
     def verdict(self) -> list[str]:
         """Lines: the roles that moved otherwise, the largest first, and then the others."""
         first, second = self.names
-        told = [role for role in self.roles if role.matters]
-        otherwise = [role for role in told if any(part.course != "alike" for part in role.parts)]
+        shown = [role for role in self.roles if role.matters]
+        otherwise = [role for role in shown if any(part.course != "alike" for part in role.parts)]
         lines = [f"{role.role} of {second} {role.text(self.by)}" for role in otherwise]
         lines = [lines[0].replace(" as far", f" as far as that of {first}", 1), *lines[1:]] if lines else []
-        if alike := [role.role for role in told if role.pairs and role not in otherwise]:
+        if alike := [role.role for role in shown if role.pairs and role not in otherwise]:
             word = "The other roles that matter" if lines else f"Each role of {second} that matters"
             lines.append(f"{word} moved as far as that of {first}, within {ALIKE} times: {', '.join(alike)}")
-        if apart := [role.role for role in told if not role.pairs]:
+        if apart := [role.role for role in shown if not role.pairs]:
             lines.append(f"Moved in both runs at no common place, so not compared: {', '.join(apart)}")
         lost = [
             f"{name}: {text}"
@@ -270,10 +270,10 @@ def _beside(role: str, first: Run, second: Run, by: By) -> Beside:
     places = {place_of(look, by) for look in first.taken}
     pairs = []
     for look in second.looks:
-        at, own = place_of(look, by), change_of(look, role)
+        at, change = place_of(look, by), change_of(look, role)
         other = change_at(first, role, at, by)
-        if own is not None and other is not None:
-            pairs.append(Pair(at=at, first=other, second=own, is_between=at not in places))
+        if change is not None and other is not None:
+            pairs.append(Pair(at=at, first=other, second=change, is_between=at not in places))
     return Beside(
         role=role,
         share=(share_of(first, role), share_of(second, role)),
@@ -289,10 +289,10 @@ def _predicted_times(role: str, first: Run, second: Run) -> tuple[float, float] 
     before, after = first.header.predicted, second.header.predicted
     if ends_one is None or ends_two is None or before is None or after is None:
         return None
-    one, two = before.wider, after.wider
+    wider_before, two = before.wider, after.wider
     low, high = (of / to if to else math.inf for to, of in zip(ends_one, ends_two, strict=True))
-    exact = low * two / one, high * one / two
-    return min(exact) / (one * two), max(exact) * one * two
+    exact = low * two / wider_before, high * wider_before / two
+    return min(exact) / (wider_before * two), max(exact) * wider_before * two
 
 
 def predicted_of(run: Run, role: str) -> tuple[float, float] | None:
@@ -302,9 +302,9 @@ def predicted_of(run: Run, role: str) -> tuple[float, float] | None:
     predicted, look = run.header.predicted, run.first
     if predicted is None or look is None:
         return None
-    roles = {name: own for name, own in look.roles.items() if name in predicted.roles and role in (WHOLE, name)}
-    ends = [[end * (own.rate or 0.0) for end in predicted.roles[name]] for name, own in roles.items()]
-    share = sum(own.share or 0.0 for own in roles.values()) if role == WHOLE else 1.0
+    roles = {name: moved for name, moved in look.roles.items() if name in predicted.roles and role in (WHOLE, name)}
+    ends = [[end * (moved.rate or 0.0) for end in predicted.roles[name]] for name, moved in roles.items()]
+    share = sum(moved.share or 0.0 for moved in roles.values()) if role == WHOLE else 1.0
     low, high = (sum(of_end) / share for of_end in zip(*ends, strict=True)) if ends and share > 0 else (0.0, 0.0)
     return (low, high) if high else None
 
@@ -325,14 +325,14 @@ def change_at(run: Run, role: str, at: int, by: By = "steps") -> float | None:
 def smooth(values: Sequence[float]) -> list[float]:
     """Of each the middle of it and of both beside it, that no single one counts; the first and the last as they
     are."""
-    return [median(values[at - 1 : at + 2]) if 0 < at < len(values) - 1 else own for at, own in enumerate(values)]
+    return [median(values[at - 1 : at + 2]) if 0 < at < len(values) - 1 else value for at, value in enumerate(values)]
 
 
 def learnt_limit(run: Run, role: str) -> float:
     """Up to how many times as far as in a run, at the same step, nobody needs to be told: twice, and more of a role
     whose steps are uneven in the run itself, by as much as one of them stands out."""
     changes = [change for look in run.looks if (change := change_of(look, role))]
-    return 2 * max((own / usual for own, usual in zip(changes, smooth(changes), strict=True)), default=1.0)
+    return 2 * max((change / usual for change, usual in zip(changes, smooth(changes), strict=True)), default=1.0)
 
 
 def _mean(pairs: Sequence[Pair]) -> float:
@@ -360,18 +360,22 @@ def described(run: Run) -> list[str]:
     first, last = run.taken[0], run.taken[-1]
     lines = [f"{text[0].upper()}{text[1:]}." for text in (*_lost(run), *_not_taken(run))]
     if (whole := change_of(last, WHOLE)) is not None:
-        shares = {role: own.share for role, own in last.roles.items() if own.share is not None and own.share >= MATTERS}
+        shares = {
+            role: moved.share
+            for role, moved in last.roles.items()
+            if moved.share is not None and moved.share >= MATTERS
+        }
         most = sorted(shares, key=lambda role: -shares[role])
         parts = ", ".join(f"{role} {100 * shares[role]:.0f} %" for role in most)
         lines.append(f"Step {last.step:,} moved the logits by {whole:.3g} (root mean square): {parts or 'no role'}.")
     if last.step != first.step:
         moved = {role: (change_of(first, role), change_of(last, role)) for role in (WHOLE, *last.roles)}
         times = {role: now / then for role, (then, now) in moved.items() if then and now}
-        told = [f"{role} {times[role]:.2g}" for role in times if role == WHOLE or share_of(run, role) >= MATTERS]
-        if told:
-            lines.append(f"Times as far as at step {first.step:,}: {', '.join(told)}.")
+        shown = [f"{role} {times[role]:.2g}" for role in times if role == WHOLE or share_of(run, role) >= MATTERS]
+        if shown:
+            lines.append(f"Times as far as at step {first.step:,}: {', '.join(shown)}.")
     if (ends := predicted_of(run, WHOLE)) and (whole := change_of(first, WHOLE)):
-        beyond = [_beyond(run, role) for role, own in first.roles.items() if _is_beyond(run, role, own.share)]
+        beyond = [_beyond(run, role) for role, moved in first.roles.items() if _is_beyond(run, role, moved.share)]
         lines.append(
             f"The first step moved the logits by {whole:.3g}; predicted were {between(ends)}"
             + (f". Otherwise than predicted: {', '.join(beyond)}." if beyond else ", and each role that matters is so.")

@@ -109,13 +109,14 @@ def _predicted(
 
 def _unknown(built: Built, optimizers: Sequence[Any], start: int) -> str:
     """Why nothing is predicted; empty where something is."""
-    others = {type(one).__name__ for one in optimizers} - {*_SIGN_STEPS}
+    others = {type(optimizer).__name__ for optimizer in optimizers} - {*_SIGN_STEPS}
     cases = {
-        "the run goes on from an earlier step": start > 0 or any(getattr(one, "state", None) for one in optimizers),
+        "the run goes on from an earlier step": start > 0
+        or any(getattr(optimizer, "state", None) for optimizer in optimizers),
         f"the length of the first step of {' and '.join(sorted(others)) or 'no optimizer'} depends on the loss, or is "
         "not derived": bool(others) or not optimizers,
         f"an eps above {_MOST_EPS:g} makes the first step smaller than a sign": any(
-            group.get("eps", 0.0) > _MOST_EPS for one in optimizers for group in one.param_groups
+            group.get("eps", 0.0) > _MOST_EPS for optimizer in optimizers for group in optimizer.param_groups
         ),
         "the model is trained already: gains of its norms differ from entry to entry": _is_trained(built),
         "the model is trained already, or its matrices do not start as independent draws": _has_structure(built),
@@ -196,10 +197,10 @@ class _Sampled(KernelInputs):
         sums = (parts == np.arange(number)[:, None]).astype(float)
         between = sums @ self.products @ sums.T
         np.fill_diagonal(between, 0.0)
-        total, own = between.sum(), between.sum(0)
+        total, by_part = between.sum(), between.sum(0)
         if number < 3 or total <= 0:
             return 1.0
-        without = (total - 2 * own) / ((number - 1) * (number - 2))
+        without = (total - 2 * by_part) / ((number - 1) * (number - 2))
         error = math.sqrt((number - 1) * float(np.var(without)))
         return min(error / (2 * total / (number * (number - 1))), 1.0)
 
@@ -273,28 +274,31 @@ def _ends(
     logits, of one in each part, and of one at each token."""
     width, num_parts, num_ones = config.d_model, sampled.num_parts, sampled.num_all
     rows = math.inf if built.flow.output.shape[-1] == width else built.flow.output.shape[-1]
-    found: dict[str, tuple[float, float]] = {}
+    by_role: dict[str, tuple[float, float]] = {}
 
     def add(role: str, values: Sequence[float], spread: float, signs: float) -> None:
         power = 1.0 if role == "head" else 0.5  # of a part's size, in which rows of their own add up
-        whole, part, one = values[0], values[1] / num_parts**power, values[2] / num_ones**power
+        whole, part, single = values[0], values[1] / num_parts**power, values[2] / num_ones**power
         common = max(num_parts * whole**2 - part**2, 0.0) / (num_parts - 1)
         low, high = (
             (1.0, 1.0) if role == "head" else (math.sqrt(1 / rows + s / width) for s in (spread, spread + signs))
         )
-        unit, (least, most) = width ** (1.5 - unit_power(_STEP, role)), found.get(role, (0.0, 0.0))
-        found[role] = least + (unit * low * common / one if one else 0.0), most + unit * high * math.sqrt(common)
+        unit, (least, most) = width ** (1.5 - unit_power(_STEP, role)), by_role.get(role, (0.0, 0.0))
+        by_role[role] = (
+            least + (unit * low * common / single if single else 0.0),
+            most + unit * high * math.sqrt(common),
+        )
 
     layers = zip(*(answer.layers["encoder"] for answer in answers), strict=True)
-    for own, spread in zip(layers, _spreads(config, answers[0].streams["encoder"]), strict=True):
-        for role in own[0]:
-            add(role, [of[role] for of in own], spread + _within(config, role), _SIGNS * _size(config, role))
+    for of_sublayer, spread in zip(layers, _spreads(config, answers[0].streams["encoder"]), strict=True):
+        for role in of_sublayer[0]:
+            add(role, [of[role] for of in of_sublayer], spread + _within(config, role), _SIGNS * _size(config, role))
     for role in ("norm_gain", "norm_bias", "head"):  # behind all sublayers; each row of a head has a pull of its own
         inside = [sum(layer.get(role, 0.0) for layer in answer.layers["encoder"]) for answer in answers]
         if role in answers[0].roles and (role != "head" or _has_head(built)):
-            rest = [max(of.roles[role] - own, 0.0) for of, own in zip(answers, inside, strict=True)]
+            rest = [max(of.roles[role] - within, 0.0) for of, within in zip(answers, inside, strict=True)]
             add(role, rest, 1.0, _SIGNS)
-    return {role: ends for role, ends in found.items() if role not in left_out(built)}
+    return {role: ends for role, ends in by_role.items() if role not in left_out(built)}
 
 
 def _has_head(built: Built) -> bool:

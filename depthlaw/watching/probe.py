@@ -120,22 +120,22 @@ class Probe:
         whole = dict(self.module.named_parameters())
         parameters = {name: p.detach() for name, p in whole.items()}
         kept = {name: parameters[name].clone() for name in before if name in parameters}
-        own = {name: before[name] for name in kept}
+        values = {name: before[name] for name in kept}
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         changes: dict[str, dict[str, Tensor]] = {}
         try:
             last = self._as_it_is(with_stream=True)
-            for name, value in own.items():
+            for name, value in values.items():
                 parameters[name].copy_(value)
             first = self._as_it_is()
             for role in self.roles_here(before):
                 for name, value in kept.items():
                     mask = self._mask(name, role, whole[name])
                     if mask is not None:
-                        parameters[name].copy_(torch.where(mask, value, own[name]))
+                        parameters[name].copy_(torch.where(mask, value, values[name]))
                 moved = self._as_it_is().readings
                 changes[role] = {name: moved[name] - value for name, value in first.readings.items()}
-                for name, value in own.items():
+                for name, value in values.items():
                     parameters[name].copy_(value)
         finally:
             for name, value in kept.items():
@@ -149,11 +149,11 @@ class Probe:
 
     def _mask(self, name: str, role: str, parameter: Any) -> Tensor | None:
         """Which entries of a parameter are of the role: one True for all, None for none."""
-        own = self.roles.of.get(name)
-        if not isinstance(own, Tensor):
+        roles_of = self.roles.of.get(name)
+        if not isinstance(roles_of, Tensor):
             is_of_role = role in self.roles.roles_of(name)
             return torch.ones((), dtype=torch.bool, device=parameter.device) if is_of_role else None
-        return (own == self.roles.names.index(role)).to(parameter.device)
+        return (roles_of == self.roles.names.index(role)).to(parameter.device)
 
     # ------------------------------------------------------------ what both have
 
@@ -192,7 +192,8 @@ class Probe:
     ) -> Moved:
         by_reading = {
             name: _change(
-                last.readings[name].double() - value.double(), {role: own[name] for role, own in changes.items()}
+                last.readings[name].double() - value.double(),
+                {role: by_reading[name] for role, by_reading in changes.items()},
             )
             for name, value in first.readings.items()
         }
@@ -250,14 +251,14 @@ class _Called(nn.Module):
 
 def _change(whole: Tensor, by_role: Mapping[str, Tensor]) -> Change:
     total = torch.zeros_like(whole)
-    for own in by_role.values():
-        total += own
+    for change in by_role.values():
+        total += change
     square = total.square().sum()
-    along = {role: (own.double() * total).sum() / square for role, own in by_role.items()}
+    along = {role: (change.double() * total).sum() / square for role, change in by_role.items()}
     return Change(
         whole=_rms(whole),
         first_order=_rms(total),
-        roles={role: _rms(own.double()) for role, own in by_role.items()},
+        roles={role: _rms(change.double()) for role, change in by_role.items()},
         share={role: part.item() if square else 0.0 for role, part in along.items()},
     )
 
@@ -269,7 +270,9 @@ def _rms(value: Tensor) -> float:
 def is_sharded(module: nn.Module) -> bool:
     """Whether a process has parts of parameters only: FSDP2 and tensor parallelism, FSDP of the older kind, ZeRO-3."""
     is_old = any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules())
-    return is_old or any(hasattr(own, "device_mesh") or hasattr(own, "ds_id") for own in module.parameters())
+    return is_old or any(
+        hasattr(parameter, "device_mesh") or hasattr(parameter, "ds_id") for parameter in module.parameters()
+    )
 
 
 def _whole(value: Tensor) -> Tensor:

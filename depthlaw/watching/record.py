@@ -65,7 +65,9 @@ class Header(_Line):
     @property
     def trained_by(self) -> str:
         """In words, such as "AdamW at 0.001"."""
-        return " and ".join(own["name"] + (f" at {own['lr']:g}" if "lr" in own else "") for own in self.optimizers)
+        return " and ".join(
+            settings["name"] + (f" at {settings['lr']:g}" if "lr" in settings else "") for settings in self.optimizers
+        )
 
 
 class Role(_Line):
@@ -142,13 +144,13 @@ class Run(_Line):
             if line.startswith(_OF_HEADER):
                 new = header_of(path, line, number)
                 headers = [*(header for header in headers if header.start < new.start), new]
-                looks = {step: one for step, one in looks.items() if step < new.start}
+                looks = {step: earlier for step, earlier in looks.items() if step < new.start}
                 continue
             try:
                 look = Look.model_validate_json(line)
             except ValidationError as error:
                 raise ValueError(f"{path}, line {number}: {_first(error)}") from None
-            looks = {step: one for step, one in looks.items() if step < look.step} | {look.step: look}
+            looks = {step: earlier for step, earlier in looks.items() if step < look.step} | {look.step: look}
         return cls(path=str(path), header=headers[0], later=headers[1:], looks=[*looks.values()])
 
     @property

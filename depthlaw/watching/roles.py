@@ -61,14 +61,14 @@ class Roles:
     is_hidden: bool
 
     def roles_of(self, name: str) -> list[str]:
-        own = self.of.get(name, OTHER)
-        return [own] if not isinstance(own, Tensor) else self._of_several[name]
+        role = self.of.get(name, OTHER)
+        return [role] if not isinstance(role, Tensor) else self._of_several[name]
 
     @cached_property
     def _of_several(self) -> dict[str, list[str]]:
         """The roles of each parameter that has several. Entries are many, and a look asks often."""
-        fused = {name: own for name, own in self.of.items() if isinstance(own, Tensor)}
-        return {name: [self.names[int(number)] for number in own.unique()] for name, own in fused.items()}
+        fused = {name: role for name, role in self.of.items() if isinstance(role, Tensor)}
+        return {name: [self.names[int(number)] for number in numbers.unique()] for name, numbers in fused.items()}
 
 
 def read(module: nn.Module, inputs: Inputs) -> tuple[Roles, Built]:
@@ -83,11 +83,14 @@ def read(module: nn.Module, inputs: Inputs) -> tuple[Roles, Built]:
     with undisturbed(module), observed(module, on):
         built = look(module, inputs)
     of = _by_name(built)
-    names = list(dict.fromkeys(name for own in of.values() for name in own))
+    names = list(dict.fromkeys(name for several in of.values() for name in several))
     hidden, is_hidden = _hidden(built, seen)
     roles = Roles(
         names=names,
-        of={name: own[0] if len(own) == 1 else _numbers(built, name, own, names) for name, own in of.items()},
+        of={
+            name: several[0] if len(several) == 1 else _numbers(built, name, several, names)
+            for name, several in of.items()
+        },
         num_layers={side: built.num_layers(side) for side in built.sides},
         d_model=built.d_model,
         stream=[
@@ -115,17 +118,17 @@ def _by_name(built: Built) -> dict[str, list[str]]:
     """Roles of each parameter. What a matrix is used for first counts where sublayers share it."""
     roles: dict[str, list[str]] = {}
     for weight in built.weights:
-        own = roles.setdefault(weight.name, [])
+        of_parameter = roles.setdefault(weight.name, [])
         role = _role(built, weight.role, weight.side)
-        if role not in own and (weight.features is not None or not own):
-            own.append(role)
+        if role not in of_parameter and (weight.features is not None or not of_parameter):
+            of_parameter.append(role)
     for name, _ in built.module.named_parameters():
-        own = roles.setdefault(name, [built.others.get(name, OTHER)])
+        of_parameter = roles.setdefault(name, [built.others.get(name, OTHER)])
         parts = [weight for weight in built.weights if weight.name == name]
         if parts and all(weight.features is not None for weight in parts):
             covered = _drawn(parts[0], parts)
             if not bool(covered.all()):
-                own.append(OTHER)
+                of_parameter.append(OTHER)
     return roles
 
 
@@ -137,11 +140,13 @@ def _drawn(weight: Any, parts: Sequence[Any]) -> Tensor:
     return canvas.detach().bool()
 
 
-def _numbers(built: Built, name: str, own: Sequence[str], names: Sequence[str]) -> Tensor:
+def _numbers(built: Built, name: str, of_parameter: Sequence[str], names: Sequence[str]) -> Tensor:
     """The number of each entry's role."""
     parts = [weight for weight in built.weights if weight.name == name]
-    by_role = {role: [p for p in parts if _role(built, p.role, p.side) == role] for role in own}
-    numbers = torch.full(parts[0].parameter.shape, names.index(OTHER) if OTHER in own else -1, dtype=torch.int16)
+    by_role = {role: [p for p in parts if _role(built, p.role, p.side) == role] for role in of_parameter}
+    numbers = torch.full(
+        parts[0].parameter.shape, names.index(OTHER) if OTHER in of_parameter else -1, dtype=torch.int16
+    )
     for role, of_role in reversed(by_role.items()):
         if of_role:
             numbers[_drawn(of_role[0], of_role)] = names.index(role)
@@ -226,10 +231,10 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
         finally:
             for part, mode, noted in modes:
                 part.training = mode
-                own = vars(part)
-                for name in [name for name in own if name not in noted]:
-                    del own[name]
-                own.update({name: value for name, value in noted.items() if own.get(name) is not value})
+                values = vars(part)
+                for name in [name for name in values if name not in noted]:
+                    del values[name]
+                values.update({name: value for name, value in noted.items() if values.get(name) is not value})
 
 
 def _eagerly() -> Any:

@@ -28,9 +28,9 @@ def module(model: Any) -> nn.Module:
 
 def optimizers(given: Any) -> Sequence[Any]:
     several = given if isinstance(given, (list, tuple)) else [given]
-    for one in several:
-        if not callable(getattr(one, "step", None)):
-            raise refused("optimizer", "one of torch's optimizers, or several in a list", one)
+    for optimizer in several:
+        if not callable(getattr(optimizer, "step", None)):
+            raise refused("optimizer", "one of torch's optimizers, or several in a list", optimizer)
     return several
 
 

@@ -36,9 +36,9 @@ class Shards:
 
     def agree(self, answer: bool) -> bool:
         """What the first process answers."""
-        told = torch.tensor([answer], dtype=torch.uint8, device=self._device)
-        dist.broadcast(told, 0)
-        return bool(told.item())
+        answer_of_first = torch.tensor([answer], dtype=torch.uint8, device=self._device)
+        dist.broadcast(answer_of_first, 0)
+        return bool(answer_of_first.item())
 
     def gathered(self, *, with_frozen: bool = False) -> dict[str, Tensor]:
         """The whole parameters that are trained, by name; nothing on a process that is not the first."""
@@ -97,13 +97,15 @@ def _plain(module: nn.Module, parameters: dict[int, nn.Parameter], known: dict[i
     kind: Any = type(module).__bases__[1] if _is_fsdp(module) else type(module)
     copy: nn.Module = kind.__new__(kind)
     known[id(module)] = copy
-    own = dict(vars(module))
-    own |= {name: _without(own[name]) for name in own if name.endswith("_hooks")}
-    own["_parameters"] = {name: p if p is None else parameters[id(p)] for name, p in module._parameters.items()}
-    own["_buffers"] = {name: buffer if buffer is None else buffer.clone() for name, buffer in module._buffers.items()}
-    own["_modules"] = {}
-    own.pop("_compiled_call_impl", None)  # which would call the module that is cut
-    vars(copy).update(own)
+    values = dict(vars(module))
+    values |= {name: _without(values[name]) for name in values if name.endswith("_hooks")}
+    values["_parameters"] = {name: p if p is None else parameters[id(p)] for name, p in module._parameters.items()}
+    values["_buffers"] = {
+        name: buffer if buffer is None else buffer.clone() for name, buffer in module._buffers.items()
+    }
+    values["_modules"] = {}
+    values.pop("_compiled_call_impl", None)  # which would call the module that is cut
+    vars(copy).update(values)
     for name, child in module._modules.items():
         copy._modules[name] = None if child is None else _plain(child, parameters, known)
     if kind.__name__ == "OptimizedModule":  # of torch.compile, whose own forward calls the module that is cut

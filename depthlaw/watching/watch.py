@@ -104,7 +104,7 @@ def watch(
         every=settings.count("every", every, 1),
         budget=settings.share(budget),
         reference=settings.file("reference", reference),
-        logs=[as_log(one) for one in (log if isinstance(log, (list, tuple)) else () if log is None else (log,))],
+        logs=[as_log(client) for client in (log if isinstance(log, (list, tuple)) else () if log is None else (log,))],
         start=settings.count("start", start, 0),
     )
 
@@ -205,7 +205,7 @@ class Watch:
     def _hook_on(self) -> None:
         for optimizer in map(_bare, self._optimizers):
             if hasattr(optimizer, "register_step_pre_hook"):
-                self._hooks.append(optimizer.register_step_pre_hook(lambda own, *_: self._on_step(own)))
+                self._hooks.append(optimizer.register_step_pre_hook(lambda stepped, *_: self._on_step(stepped)))
 
     def _read(self) -> Built:
         """The roles, and the names that they are of; anew where parameters were added."""
@@ -224,10 +224,10 @@ class Watch:
         largest: dict[str, int] = {}
         total = 0
         for name, parameter in self._module.named_parameters():
-            own = roles.of.get(name, OTHER)
+            role_of = roles.of.get(name, OTHER)
             for role in roles.roles_of(name):
-                is_all = isinstance(own, str)
-                number = parameter.numel() if is_all else int((own == roles.names.index(role)).sum())
+                is_all = isinstance(role_of, str)
+                number = parameter.numel() if is_all else int((role_of == roles.names.index(role)).sum())
                 counts[role] = counts.get(role, 0) + number
             size = parameter.numel() * parameter.element_size() * parameter.requires_grad
             total += size
@@ -240,9 +240,9 @@ class Watch:
             d_model=roles.d_model,
             roles={role: number for role, number in counts.items() if number},
             optimizers=[
-                {"name": type(optimizer).__name__} | {name: _plain(own[name]) for name in _SETTINGS if name in own}
+                {"name": type(optimizer).__name__} | {name: _plain(group[name]) for name in _SETTINGS if name in group}
                 for optimizer in self._optimizers
-                for own in getattr(optimizer, "param_groups", [{}])[:1]
+                for group in getattr(optimizer, "param_groups", [{}])[:1]
             ],
             probe=", ".join(f"{name} {tuple(value.shape)}" for name, value in self._inputs.data.items()),
             probe_sha256=_digest(self._inputs),
@@ -312,7 +312,7 @@ class Watch:
             self._before = {n: p.detach().clone() for n, p in self._module.named_parameters() if p.requires_grad}
         began = time.perf_counter()
         self._rates = {}
-        groups = [group for one in self._optimizers for group in getattr(one, "param_groups", ())]
+        groups = [group for optimizer in self._optimizers for group in getattr(optimizer, "param_groups", ())]
         rates = {id(parameter): float(group.get("lr", math.nan)) for group in groups for parameter in group["params"]}
         named = dict(self._module.named_parameters()) if self._shards is None else self._shards.parameters
         for name, parameter in named.items():
@@ -358,7 +358,7 @@ class Watch:
 
     def _touches(self) -> float:
         """How often torch has changed the optimizers' parameters in place; not a number where there are none."""
-        groups = [group for one in self._optimizers for group in getattr(one, "param_groups", ())]
+        groups = [group for optimizer in self._optimizers for group in getattr(optimizer, "param_groups", ())]
         parameters = [parameter for group in groups for parameter in group["params"]]
         return float(sum(parameter._version for parameter in parameters)) if parameters else math.nan
 
@@ -383,8 +383,8 @@ class Watch:
         began = time.perf_counter()
         if self._names != {name for name, _ in self._module.named_parameters()}:
             self._read()
-        found = self._probe.look(self._before)
-        look = self._look(found, loss, began)
+        moved = self._probe.look(self._before)
+        look = self._look(moved, loss, began)
         if self._writer is not None:
             self._writer.add(look)
         self.last, self._num_void, self._has_looked = look, 0, True
@@ -422,13 +422,13 @@ class Watch:
                 _MOST_VOID,
             )
 
-    def _look(self, found: Moved, loss: Any, began: float) -> Look:
-        logits, hidden = found.changes["logits"], found.changes.get("hidden")
+    def _look(self, moved: Moved, loss: Any, began: float) -> Look:
+        logits, hidden = moved.changes["logits"], moved.changes.get("hidden")
         rates = self._rates_by_role()
         roles = {}
         for role, change in logits.roles.items():
             rate = rates.get(role)
-            weight, step = found.weights.get(role, (None, None))
+            weight, step = moved.weights.get(role, (None, None))
             base = None if self._reference is None else change_at(self._reference, role, self._number)
             roles[role] = Role(
                 change=_finite(change),
@@ -445,16 +445,16 @@ class Watch:
             tokens=self._tokens,
             seconds=time.perf_counter() - self._began,
             cost_seconds=time.perf_counter() - began + self._last_cost,
-            method=found.method,
+            method=moved.method,
             loss=None if loss is None else _finite(float(loss)),
-            probe_loss=_finite(found.loss),
+            probe_loss=_finite(moved.loss),
             whole=_finite(logits.whole),
             first_order=_finite(logits.first_order),
             hidden=None if hidden is None else _finite(hidden.whole),
             roles=roles,
             stream=[
                 Part.model_validate({n: _finite(v) if isinstance(v, float) else v for n, v in row.items()})
-                for row in found.stream
+                for row in moved.stream
             ],
         )
 
@@ -494,18 +494,18 @@ class Watch:
         elif WHOLE not in self._beyond:
             self._beyond.add(WHOLE)
             _LOG.warning("depthlaw: step %d: what the step moves the logits by is no finite number", look.step)
-        for role, own in look.roles.items():
-            if own.change == 0:
+        for role, moved in look.roles.items():
+            if moved.change == 0:
                 continue
-            if own.change is None:  # no finite number
+            if moved.change is None:  # no finite number
                 times, what = math.inf, "before"
             elif self._reference is not None:
-                times, what = own.beside_reference, "in the reference"
+                times, what = moved.beside_reference, "in the reference"
             else:
-                times, what = own.change / self._bases.setdefault(role, own.change), "at the first look"
+                times, what = moved.change / self._bases.setdefault(role, moved.change), "at the first look"
             if role in self._limits:
                 limit, then = self._limits[role]
-            elif self._reference is None or abs(own.share or 0.0) < MATTERS:
+            elif self._reference is None or abs(moved.share or 0.0) < MATTERS:
                 limit, then = math.inf, None
             else:
                 limit, then = learnt_limit(self._reference, role), None
@@ -587,9 +587,9 @@ def _tokens_at(path: Path, start: int) -> int | None:
 def _numbers(look: Look) -> dict[str, float]:
     """As loggers have it, flat."""
     numbers = {"whole": look.whole, "hidden": look.hidden, "probe_loss": look.probe_loss}
-    for role, own in look.roles.items():
-        numbers |= {f"change/{role}": own.change, f"per_rate/{role}": own.per_rate, f"weight/{role}": own.weight}
-        numbers |= {f"step/{role}": own.step, f"beside_reference/{role}": own.beside_reference}
+    for role, moved in look.roles.items():
+        numbers |= {f"change/{role}": moved.change, f"per_rate/{role}": moved.per_rate, f"weight/{role}": moved.weight}
+        numbers |= {f"step/{role}": moved.step, f"beside_reference/{role}": moved.beside_reference}
     for part in look.stream:
         numbers[f"stream/{part.side}/{part.layer}/{part.kind}"] = part.second_moment
     return {f"depthlaw/{name}": value for name, value in numbers.items() if value is not None}
