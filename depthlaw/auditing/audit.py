@@ -45,6 +45,7 @@ from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.building import Build, build_at, called_with, check_builder, lost_on_meta, prepare, whole_numbers
 from depthlaw.auditing.by_layer import measured as measured_by_layer
 from depthlaw.auditing.by_layer import rows_of
+from depthlaw.auditing.checks.norms import no_norm_anywhere
 from depthlaw.auditing.compare import NOT_INDEPENDENT, compare, compare_groups
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Fault, together
@@ -230,6 +231,9 @@ def audit(
     if rates and of_law is not None:  # what is promised of all faults together is said once
         also = tuple(Code(line) for line in rates)
         faults[faults.index(of_law)] = replace(of_law, program=(*of_law.program, *also))
+    grows = exponential(depths, findings, optimizer) if has_law and rows else None
+    if not faults and (grows is not None or overflows):
+        faults = [*no_norm_anywhere(depths[-1].built)]
     findings = replace(findings, faults=(*faults, *of_groups))
     return Audit(
         optimizer=optimizer,
@@ -240,7 +244,7 @@ def audit(
         predicted=rows,
         far=beyond,
         remarks=[*remarks, *of_decay],
-        exponential=exponential(depths, findings, optimizer) if has_law and rows else None,
+        exponential=grows,
         explodes=bool(overflows),
         by_layer=rows_of(depths[-1].built, depths[-1].layers, answer) if by_layer else None,
     )

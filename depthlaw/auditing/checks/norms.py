@@ -112,19 +112,38 @@ def kinds_without_norms(models: Models) -> Faults:
             continue
         if any("post" in sub.norms for sub in known):
             continue  # behind which the stream has its size again
-        wanted = normed[0].norms & {"pre", "branch"}
-        yield Fault(
-            kind="norms",
-            says="No norm stands before or behind the branch of any {kinds} sublayer, as one does in all others: what "
-            "it adds grows with the stream, exponentially with depth.",
-            terms={"kinds": " and ".join(sorted(kinds))},
-            where=distinct(weight.name for sub in bare for weight in sub.weights),
-            amount=Amount("", frozenset()),
-            asked=Amount("", wanted),
-            program=(Edit(summed("", "", wanted)),),
-            roles=tuple(sorted(wanted)),
-            side=side,
+        yield _bare(
+            bare,
+            normed[0].norms & {"pre", "branch"},
+            "No norm stands before or behind the branch of any {kinds} sublayer, as one does in all others: what it "
+            "adds grows with the stream, exponentially with depth.",
+            side,
         )
+
+
+def no_norm_anywhere(built: Built) -> Faults:
+    """Of a model whose update was seen to grow exponentially: whether that is for want of norms."""
+    if not any(sub.norms for sub in built.sublayers):
+        says = (
+            "No norm stands anywhere, and what a branch adds grows with the stream: every layer multiplies it, and the "
+            "update grows exponentially with depth."
+        )
+        yield _bare(built.sublayers, frozenset({"pre"}), says, None)
+
+
+def _bare(bare: Sequence[Sublayer], wanted: frozenset[str], says: str, side: str | None) -> Fault:
+    """Of sublayers without norms, that they have none."""
+    return Fault(
+        kind="norms",
+        says=says,
+        terms={"kinds": " and ".join(sorted({sub.kind for sub in bare}))},
+        where=distinct(weight.name for sub in bare for weight in sub.weights),
+        amount=Amount("", frozenset()),
+        asked=Amount("", wanted),
+        program=(Edit(summed("", "", wanted)),),
+        roles=tuple(sorted(wanted)),
+        side=side,
+    )
 
 
 def norms_of_queries(beside: Beside) -> Faults:

@@ -1306,6 +1306,7 @@ def test_a_stream_without_norms_explodes_where_its_branches_grow_with_it(layers:
     for activation, explodes in ((torch.relu, True), (nn.functional.gelu, True), (torch.tanh, False)):
         answer = audit(lambda n, of=activation: _Normless(n, of), layers, measures=False, seed=seed, far=(100, 1000))
         assert any("the stream grows with every layer" in remark for remark in answer.remarks) == explodes
+        assert [fault.kind for fault in answer.faults] == ["norms"] * explodes
 
 
 def test_layers_may_be_one_number() -> None:
@@ -1444,7 +1445,7 @@ def test_what_overflows_is_not_told_as_a_power(monkeypatch: pytest.MonkeyPatch) 
     answer = audit(build, (2, 4), seeds=1)
     assert answer.explodes and answer.exponential is not None
     assert "the update grows exponentially with depth" in repr(answer) and "N^" not in repr(answer)
-    assert answer.faults == [] and "no norm" in str(answer)
+    assert [fault.says.partition(",")[0] for fault in answer.faults] == ["No norm stands anywhere"]
     monkeypatch.setattr("depthlaw.auditing.audit.exponential", lambda *_: None)
     assert "its numbers explode with depth" in repr(audit(build, (2, 4), seeds=1))
 
