@@ -59,7 +59,8 @@ def build_at(build: Build, num_layers: int, seed: int) -> nn.Module:
         try:
             module = _call(build, num_layers)
         except Exception as error:  # whatever a builder of somebody else raises
-            raise ValueError(f"the builder failed at {num_layers} layer{'s' * (num_layers != 1)}: {line_of(error)}") from error
+            depth = f"{num_layers} layer{'s' * (num_layers != 1)}"
+            raise ValueError(f"the builder failed at {depth}: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
         raise ValueError(f"the builder returned something of type {type(module).__name__}, no torch.nn.Module")
     if any(parameter.is_meta for parameter in module.parameters()):
