@@ -166,7 +166,10 @@ def accepted_with(**words: Any) -> str:
         ("[" * 10_000, "is no JSON, .*: recursion limit exceeded at line 1 "),
         ("[]", r"is no baseline of depthlaw audit \(allowed: what --accept writes\)"),
         (accepted_with(version=2), "json: version is 2; allowed is 1"),
-        (accepted_with(module="G", models={"two": {}}), r"json: models.two.\[key\] is 'two'; allowed is a whole number"),
+        (
+            accepted_with(module="G", models={"two": {}}),
+            r"json: models.two.\[key\] is 'two'; allowed is a whole number",
+        ),
         (accepted_with(module="G", models={}), "json: faults is missing"),
         (accepted_with(module="G", models={}, faults={}), "json: faults is {}; allowed is a list"),
         (accepted_with(module="G", models={}, faults=[], more=1), "json: there is no key more"),
