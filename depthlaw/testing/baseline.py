@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from depthlaw.auditing.laws import NEAR, SMALL, SURE, is_near
+from depthlaw.sims.records.record import in_one_line
 from depthlaw.system.files import read_all, write_atomically
 
 if TYPE_CHECKING:
@@ -94,16 +95,15 @@ class Baseline(_Part):
         """ValueError, in one line, for what is no such file; OSError."""
         content = read_all(path)
         try:
-            kind = json.loads(content)
-        except ValueError:
-            kind = None
-        if not isinstance(kind, dict) or kind.get("kind") != "depthlaw-baseline":
-            raise ValueError(f"{path} is no baseline of depthlaw audit")
+            found = from_json(content)
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON, and so no baseline of depthlaw audit: {error}") from None
+        if not isinstance(found, dict) or found.get("kind") != "depthlaw-baseline":
+            raise ValueError(f"{path} is no baseline of depthlaw audit (allowed: what --accept writes)")
         try:
             return cls.model_validate_json(content)
         except ValidationError as error:
-            what = error.errors()[0]
-            raise ValueError(f"{path}: {'.'.join(map(str, what['loc']))}: {what['msg']}") from None
+            raise ValueError(f"{path}: {in_one_line(error)}") from None
 
     def write(self, path: Path) -> None:
         write_atomically(path, self.model_dump_json(indent=1) + "\n")

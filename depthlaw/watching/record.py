@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from depthlaw.sims.locks import lock
+from depthlaw.sims.records.record import in_one_line
 from depthlaw.system.files import read_all
 
 VERSION = 1
@@ -149,7 +150,7 @@ class Run(_Line):
             try:
                 look = Look.model_validate_json(line)
             except ValidationError as error:
-                raise ValueError(f"{path}, line {number}: {_first(error)}") from None
+                raise ValueError(f"{path}, line {number}: {in_one_line(error)}") from None
             looks = {step: earlier for step, earlier in looks.items() if step < look.step} | {look.step: look}
         return cls(path=str(path), header=headers[0], later=headers[1:], looks=[*looks.values()])
 
@@ -173,22 +174,17 @@ def check_architecture(run: Run, header: Header, what: str) -> None:
 def header_of(path: Path | str, line: str, number: int = 1) -> Header:
     """ValueError, in one line."""
     try:
-        content = json.loads(line)
+        content = from_json(line)
     except ValueError:
         content = None
     if not isinstance(content, dict) or content.get("kind") != "depthlaw-watch":
-        raise ValueError(f"{path} is no file of a watched run: its first line is no header of depthlaw.watch")
+        raise ValueError(f"{path} is no file of a watched run: line {number} is no header of depthlaw.watch")
     if content.get("version") != VERSION:
         raise ValueError(f"{path} is of version {content.get('version')}, and this depthlaw reads version {VERSION}")
     try:
         return Header.model_validate_json(line)
     except ValidationError as error:
-        raise ValueError(f"{path}, line {number}: {_first(error)}") from None
-
-
-def _first(error: ValidationError) -> str:
-    what = error.errors()[0]
-    return f"{'.'.join(map(str, what['loc'])) or 'the line'}: {what['msg']}"
+        raise ValueError(f"{path}, line {number}: {in_one_line(error)}") from None
 
 
 class Writer:

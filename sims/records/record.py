@@ -15,6 +15,7 @@ import json
 import math
 import os
 import platform
+import reprlib
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,10 +130,36 @@ def check_by_seed(seeds: Sequence[int], values: Values) -> None:
 
 
 def in_one_line(error: ValidationError) -> str:
-    """The first error of a validation: what is wrong, and where."""
+    """The first error of a validation: where, what is there, and what is allowed."""
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{f'{place}: ' if place else ''}{first['msg']}"
+    place = ".".join(map(str, first["loc"])) or "it"
+    kind, ctx = first["type"], first.get("ctx", {})
+    if kind == "json_invalid":
+        return f"it is no JSON: {ctx['error'].replace(' line 1 ', ' ')} (allowed: an object on one line)"
+    if kind == "missing":
+        return f"{place} is missing"
+    if kind == "extra_forbidden":
+        return f"there is no key {place}"
+    is_one_of = kind == "literal_error"
+    allowed = ctx["expected"] if is_one_of else _ALLOWED.get(kind.removesuffix("_type").removesuffix("_parsing"))
+    if allowed is None:
+        return f"{place}: {first['msg']}" if first["loc"] else first["msg"]
+    return f"{place} is {reprlib.repr(first['input'])}; allowed is {allowed}"
+
+
+_ALLOWED = {
+    "int": "a whole number",
+    "int_from_float": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "string": "a text",
+    "bool": "true or false",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+"""By the name that pydantic has for an error, which ends in _type or _parsing otherwise."""
 
 
 # ---------------------------------------------------------------- making a run

@@ -316,7 +316,7 @@ def test_an_export_that_fails_leaves_what_was_there(path: Path) -> None:
         ('"seconds": 0.0', '"seconds": "0"', "about.seconds"),
         ('"created": "2', '"created": "', "about.created"),
         ('"config": ', '"host": "a machine", "config": ', "host"),
-        ('{"about"', '"about"', "Invalid JSON"),
+        ('{"about"', '"about"', "it is no JSON: "),
     ],
 )
 def test_a_line_that_does_not_fit_is_an_error_in_one_line_and_no_other_is_added(

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,14 @@ def damaged(path: Path) -> None:
     path.write_text("\n".join([*lines[:2], lines[2][:40], *lines[3:], ""]), encoding="utf-8")
 
 
+def with_third_line(line: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("\n".join([*lines[:2], line, *lines[3:], ""]), encoding="utf-8")
+
+    return change
+
+
 def other_version(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace('"version":1', '"version":2'), encoding="utf-8")
 
@@ -104,7 +113,13 @@ def other_architecture(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (damaged, "run48.jsonl, line 3: the line: Invalid JSON"),
+        (damaged, "run48.jsonl, line 3: it is no JSON: "),
+        (with_third_line("[]"), "run48.jsonl, line 3: it is []; allowed is an object"),
+        (with_third_line("{}"), "run48.jsonl, line 3: step is missing"),
+        (with_third_line('{"step":"two"}'), "run48.jsonl, line 3: step is 'two'; allowed is a whole number"),
+        (with_third_line('{"step":2,"took_step":3}'), "line 3: took_step is 3; allowed is true or false"),
+        (with_third_line('{"kind":"depthlaw-watch","ver'), "line 3 is no header of depthlaw.watch"),
+        (with_third_line('{"kind":"depthlaw-watch","version":1}'), "run48.jsonl, line 3: versions is missing"),
         (other_version, "run48.jsonl is of version 2, and this depthlaw reads version 1"),
         (other_architecture, "run12.jsonl is of another architecture than run48.jsonl: only one has fc3, q"),
         (Path.unlink, "run48.jsonl: No such file or directory"),

@@ -155,9 +155,25 @@ def test_depths_that_were_not_accepted_are_refused() -> None:
         accepted.changes(audit(builder(), (3,), scheme="pre-ln", measures=False))
 
 
+def accepted_with(**words: Any) -> str:
+    return json.dumps({"kind": "depthlaw-baseline", **words})
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
-    [("{", "is no baseline of"), ("[]", "is no baseline of"), ('{"kind":"depthlaw-baseline","version":2}', "version")],
+    [
+        ('{\n "kind": "depthlaw-baseline",\n<<<<<<< HEAD', "is no JSON, .*: key must be a string at line 3 column 1"),
+        ("[" * 10_000, "is no JSON, .*: recursion limit exceeded at line 1 "),
+        ("[]", r"is no baseline of depthlaw audit \(allowed: what --accept writes\)"),
+        (accepted_with(version=2), "json: version is 2; allowed is 1"),
+        (
+            accepted_with(module="G", models={"two": {}}),
+            r"json: models.two.\[key\] is 'two'; allowed is a whole number",
+        ),
+        (accepted_with(module="G", models={}), "json: faults is missing"),
+        (accepted_with(module="G", models={}, faults={}), "json: faults is {}; allowed is a list"),
+        (accepted_with(module="G", models={}, faults=[], more=1), "json: there is no key more"),
+    ],
 )
 def test_what_is_no_baseline_is_refused_in_one_line(content: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / "accepted.json"
