@@ -26,8 +26,9 @@ _GROWS = 0.1
 """Exponent of the update in the number of layers from which on it is told that the update grows."""
 
 
-def title(audit: Answer, num_counted: int | None = None) -> str:
-    """The audit in one line. num_counted: how many of its faults count, if some are ignored or accepted.
+def title(audit: Answer, num_counted: int | None = None, num_changes: int = 0) -> str:
+    """The audit in one line. num_counted: how many of its faults count, if some are ignored or accepted. num_changes:
+    of the start, since it was accepted.
 
     >>> import torch, depthlaw
     >>> def build(num_layers):
@@ -40,6 +41,8 @@ def title(audit: Answer, num_counted: int | None = None) -> str:
     text = f"{number or 'no'} fault{'' if number == 1 else 's'}"
     if num_counted is not None and num_counted < number:
         text += f", {num_counted or 'none'} of which count{'s' if num_counted < 2 else ''}"
+    if num_changes:
+        text += f", but {num_changes} change{'' if num_changes == 1 else 's'} since it was accepted"
     built = type(audit.depths[-1].built.module).__name__
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
     if audit.claimed is not None:
@@ -76,11 +79,11 @@ def _grows(audit: Answer) -> str:
     return f"; the update {'grows' if exponent > 0 else 'shrinks'} as N^{exponent:.2f}"
 
 
-def show(page: Page, audit: Answer, model: str = "--model MODULE:FACTORY", *, num_counted: int | None = None) -> None:
-    """The whole audit: what is built, how it moves, the faults, and what to do next. own: the options by which
-    ``advise`` is asked about this model. num_counted: see ``title``."""
+def show(page: Page, audit: Answer, model: str = "--model MODULE:FACTORY", *, heading: str | None = None) -> None:
+    """The whole audit: what is built, how it moves, the faults, and what to do next. model: the options by which
+    ``advise`` is asked about it. heading: in place of ``title``."""
     last = audit.depths[-1].built
-    page.say(title(audit, num_counted), "bold")
+    page.say(heading or title(audit), "bold")
     if audit.nearest is not None and audit.nearest.fits and (differences := _differences(audit)):
         page.say(f"Beside {audit.nearest.name}: {' '.join(differences)}")
     of = f"; the table is of {audit.layers[-1]} layers" if len(audit.layers) > 1 else ""

@@ -155,7 +155,7 @@ def run(
     else:
         page = Page()
         for audit_asked, (outcome, _) in zip(asked, outcomes, strict=True):
-            show(page, outcome.audit, audit_asked.own, num_counted=len(outcome.faults))
+            show(page, outcome.audit, audit_asked.own, heading=outcome.title)
             for line in outcome.remarks:
                 page.say(line)
             if outcome.audit.faults and outcome.is_fine:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from depthlaw.auditing.text import title
 from depthlaw.testing.baseline import Baseline, key_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class Outcome:
             changes=[] if baseline is None else baseline.changes(audit),
             unused=[kind for kind in ignore if kind not in {fault.kind for fault in audit.faults}],
         )
+
+    @property
+    def title(self) -> str:
+        """The audit in one line, with what of it counts here."""
+        return title(self.audit, len(self.faults), len(self.changes))
 
     @property
     def is_fine(self) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from depthlaw.auditing.text import title
 from depthlaw.testing.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Place:
 
 def lines(outcome: Outcome) -> Iterator[str]:
     """The audit's own words: its title, and each fault that counts."""
-    yield title(outcome.audit)
+    yield outcome.title
     for number, fault in enumerate(outcome.faults, start=1):
         yield f"{number}. {_side(outcome, fault)}{fault.what}"
         yield from (f"   {label}: {text}" for label, text in _rows(fault))
@@ -62,7 +61,7 @@ def _rows(fault: Fault) -> list[tuple[str, str]]:
 def markdown_of(outcomes: Sequence[Outcome]) -> str:
     parts = []
     for outcome in outcomes:
-        parts.append(f"### depthlaw: {_escaped(title(outcome.audit))}")
+        parts.append(f"### depthlaw: {_escaped(outcome.title)}")
         for number, fault in enumerate(outcome.faults, start=1):
             parts.append(f"{number}. **{_escaped(_side(outcome, fault) + fault.what)}**")
             parts += [f"   - {label}: {_escaped(text)}" for label, text in _rows(fault)]

@@ -247,9 +247,11 @@ def test_the_command_accepts_a_baseline_and_fails_where_it_has_changed(here: Pat
     kept = json.loads(Path("accepted.json").read_text(encoding="utf-8"))
     kept["models"]["2"]["sublayers"][1]["weights"]["fc2"]["size"] *= 2
     Path("accepted.json").write_text(json.dumps(kept), encoding="utf-8")
-    answer = depthlaw("audit")
+    answer = depthlaw("audit", "--markdown", "page.md")
     assert answer.returncode == 1
     said = " ".join(answer.stdout.split())
+    heading = Path("page.md").read_text(encoding="utf-8").splitlines()[0]
+    assert all("no faults, but 1 change since it was accepted" in text for text in (said, heading))
     assert re.search(r"fc2 starts at 0\.[\d]+; 0\.[12]\d* was accepted \(encoder sublayer 2 of 2 layers\)", said)
 
 
