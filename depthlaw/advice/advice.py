@@ -246,12 +246,12 @@ def advise(
     from_visits: int | None = None,
     **network: Any,
 ) -> Advice | list[Advice]:
-    """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``, or each of a list
-    of numbers, of which the answer is a list.
+    """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
 
-    Name the model by scheme and arch, or by recipe, with its width. An encoder-decoder takes a tuple, the layers of
-    both sides. visits: how often the layers are gone through with the same weights; from_visits: in the tuned model, as
-    often if left out. network: further fields of ``Network``, such as activation, num_heads or block.
+    layers may be a list, of which the answer is a list, too. Name the model by scheme and arch, or by recipe, with its
+    width. An encoder-decoder takes a tuple, the layers of both sides. visits: how often the layers are gone through
+    with the same weights; from_visits: in the tuned model, as often if left out. network: further fields of
+    ``Network``, such as activation, num_heads or block.
 
     model: in place of these, a function that is called with a number of layers and returns a torch module, or hf, a
     model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if
