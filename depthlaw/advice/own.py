@@ -163,9 +163,12 @@ def first_of(audit: Audit) -> str:
     """What is to be done before anything is tuned; empty where there is no such thing."""
     from depthlaw.auditing.beyond import first_of_all
 
-    if audit.exponential is None and not audit.explodes:
+    if audit.exponential is not None or audit.explodes:
+        return f"with depth this model explodes: {first_of_all(audit.depths[-1].built)}"
+    if not audit.faults:
         return ""
-    return f"with depth this model explodes: {first_of_all(audit.depths[-1].built)}"
+    number = f"{len(audit.faults)} fault{'s' if len(audit.faults) > 1 else ''}"
+    return f"mend what the audit finds, {number} in this model; the first: {audit.faults[0].what.rstrip('.')}"
 
 
 def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator[str]:
@@ -173,10 +176,7 @@ def warnings_of(shallow: OwnNetwork, deep: OwnNetwork, grown: float) -> Iterator
     from depthlaw.auditing.beyond import Growth
     from depthlaw.auditing.reading.look import pattern_of
 
-    audit, built = deep.audit, deep.read.built
-    if audit.faults:
-        number = f"{len(audit.faults)} fault{'s' if len(audit.faults) > 1 else ''}"
-        yield f"the audit finds {number} in this model; the first: {audit.faults[0].what.rstrip('.')}"
+    built = deep.read.built
     unknown = ("other", "router")
     others = [name for name, role in built.others.items() if role in unknown and built.flow.parameters[name].ndim > 1]
     inside = sorted({pattern_of(name) for name in others if pattern_of(name) != name})
