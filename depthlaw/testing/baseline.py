@@ -95,10 +95,10 @@ class Baseline(_Part):
         """ValueError, in one line, for what is no such file; OSError."""
         content = read_all(path)
         try:
-            found = from_json(content)
+            document = from_json(content)
         except ValueError as error:
             raise ValueError(f"{path} is no JSON, and so no baseline of depthlaw audit: {error}") from None
-        if not isinstance(found, dict) or found.get("kind") != "depthlaw-baseline":
+        if not isinstance(document, dict) or document.get("kind") != "depthlaw-baseline":
             raise ValueError(f"{path} is no baseline of depthlaw audit (allowed: what --accept writes)")
         try:
             return cls.model_validate_json(content)

@@ -163,7 +163,7 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
-    rows = [_readme_row(one, max(one.losses)) for one in several]
+    rows = [_readme_row(case, max(case.losses)) for case in several]
     more = ["another way"] * any(row[-1] for row in rows)
     return section(
         "training",
