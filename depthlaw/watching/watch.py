@@ -6,7 +6,7 @@
         optimizer.step()
         watch.step(loss=loss)
 
-Whatever goes wrong in it ends the watch with one line, never the run.
+Whatever goes wrong in it ends the watch with one line, never the run, which is why all of it is one module.
 """
 
 from __future__ import annotations

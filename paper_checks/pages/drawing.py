@@ -7,8 +7,8 @@ A ``Drawing`` is panels of curves. It becomes shapes at places in pixels, and th
 - a figure of matplotlib (``canvas``), which writes PNG and PDF and is shown by notebooks.
 
 SVG is written here, as a site has hundreds of panels: they take half a millisecond each, and 0.1 s by matplotlib. There
-is no second layout: matplotlib paints the shapes where they stand. One style: each curve is named at its end, ticks are
-few, no boxes, no legends.
+is no second layout: matplotlib paints the shapes where they stand, which is why all of it is one module. One style:
+each curve is named at its end, ticks are few, no boxes, no legends.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Nothing goes by names. A residual stream is the chain of values that every way from the data to the output passes. A
 sublayer is a stretch of it with a way round: x' = a x + b F(x). ``branch`` reads F: what writes to the stream is an
 output matrix, and what is multiplied with what in an attention says which matrices are queries, keys and values.
+It is one module, since it is one look: its class says why that is one thing.
 """
 
 from __future__ import annotations
