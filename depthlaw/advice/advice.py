@@ -248,10 +248,10 @@ def advise(
 ) -> Advice | list[Advice]:
     """What to change in a model that was tuned with ``from_layers`` layers and is to have ``layers``.
 
-    layers may be a list, of which the answer is a list, too. Name the model by scheme and arch, or by recipe, with its
-    width. An encoder-decoder takes a tuple, the layers of both sides. visits: how often the layers are gone through
-    with the same weights; from_visits: in the tuned model, as often if left out. network: further fields of
-    ``Network``, such as activation, num_heads or block.
+    layers may be a list, of which the answer is a list, too. Name the model by scheme, arch and width, or by recipe,
+    whose width is the published one if left out. An encoder-decoder takes a tuple, the layers of both sides. visits:
+    how often the layers are gone through with the same weights; from_visits: in the tuned model, as often if left out.
+    network: further fields of ``Network``, such as activation, num_heads or block.
 
     model: in place of these, a function that is called with a number of layers and returns a torch module, or hf, a
     model type of Hugging Face's transformers or a config.json, built with random weights at a width, 256 or less if
@@ -281,7 +281,7 @@ def advise(
 
         build = model or hugging_face(str(hf), width)[0]
         advices = of_model(build, numbers[0], numbers[1:], optimizer, inputs)
-    elif width is None:
+    elif width is None and recipe is None:
         raise ValueError("width is wanted, d_model of the model")
     else:
         network |= {"arch": arch, "width": width}
@@ -301,7 +301,7 @@ def _network(
         published = recipe_named(recipe)
         if arch not in (None, published.arch):
             raise ValueError(f"the recipe {published.name} is of {published.arch} kind, not {arch}")
-        return Network.of_recipe(published, count, width, visits=visits, **rest)
+        return Network.of_recipe(published, count, width or published.size["d_model"], visits=visits, **rest)
     return Network(
         scheme=scheme_named(str(scheme)),
         arch=arch or "decoder",

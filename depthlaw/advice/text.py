@@ -99,8 +99,8 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
 def _in_a_word(leaves_out: str) -> str:
     """
     >>> from depthlaw.advice.text import _in_a_word
-    >>> _in_a_word("its learning rates: all have one, and no more; and Adam's eps, which falls with width")
-    "its learning rates and Adam's eps"
+    >>> _in_a_word("its rates by width: all have one, and no more; and Adam's eps by width, which falls")
+    "its rates by width and Adam's eps by width"
     """
     parts = [part.strip().removeprefix("and ").partition(":")[0].partition(",")[0] for part in leaves_out.split(";")]
     return " and ".join(parts)

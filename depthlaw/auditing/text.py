@@ -370,7 +370,9 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
         if not audit.faults:
             yield f"No faults: the model is built as {audit.claimed.name} says.", "bold green"
     else:
-        if not audit.faults:
+        if not audit.faults and fits and not differs and audit.nearest is not None:
+            yield f"No faults of its own, and no differences from {audit.nearest.name}.", "bold green"
+        elif not audit.faults:
             yield "No faults that show without a scheme or recipe to compare with.", None if differs else "bold green"
         if audit.nearest is not None:
             kind, name = _kind(audit), audit.nearest.name

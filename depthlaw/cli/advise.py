@@ -41,7 +41,8 @@ def run(
     stack: Asked,
     transformer: Transformer,
     width: int | None = option(
-        "The width d_model of the model; with --hf the width to build, 256 or less if left out.", most=100_000
+        "The width d_model of the model; if left out, of --recipe the published one, and of --hf 256 or less.",
+        most=100_000,
     ),
     from_layers: int = option("The number of layers of the model that you have tuned.", REQUIRED, most=5000),
     from_decoder_layers: int | None = option(
@@ -102,8 +103,8 @@ def run(
                 "name a model: your own, --model MODULE:FACTORY or --hf NAME, a published one, --recipe NAME, or "
                 "--scheme NAME"
             )
-        if width is None:
-            raise BadInputError("--width D is wanted, unless the model is your own (--model MODULE:FACTORY, --hf NAME)")
+        if width is None and transformer.recipe is None:
+            raise BadInputError("--width D is wanted of a --scheme; a --recipe has the width that was published")
         tuned = (from_layers, from_decoder_layers, from_visits)
         advices = _of_named(_asked(stack, transformer, width, tuned), stack.optimizer)
 
@@ -164,7 +165,7 @@ def _of_own(
 
 
 def _asked(
-    stack: Stack, transformer: Transformer, width: int, tuned: tuple[int, int | None, int | None]
+    stack: Stack, transformer: Transformer, width: int | None, tuned: tuple[int, int | None, int | None]
 ) -> Sequence[Any]:
     """The tuned network and those of other depths. tuned: its layers, those of its decoder, and its visits."""
     assert transformer.layers is not None
@@ -188,6 +189,7 @@ def _asked(
         if transformer.recipe is None and transformer.arch is None:
             asked = replace(asked, arch="decoder")
         asked, chosen = asked.of_recipe(width)
-        several = networks(replace(stack, visits=times), asked, chosen or width, MOST_WALKED, MOST_TOKENS)
+        assert chosen is not None  # a scheme's is asked for above, a recipe's is the published one
+        several = networks(replace(stack, visits=times), asked, chosen, MOST_WALKED, MOST_TOKENS)
         asked_networks += [replace(network, has_wide_heads=asked.num_heads is None) for network in several]
     return asked_networks

@@ -132,11 +132,12 @@ def show(
     answer: Entry, sides: Mapping[str, Entry], rule: Rule, counts: Mapping[str, int], *, has_why: bool = False
 ) -> None:
     """The answer on one screen; with --why everything else below it."""
-    from depthlaw.advice.rule import not_asked, warnings_of, what_is_held
+    from depthlaw.advice.rule import not_asked, not_deepnet_s, warnings_of, what_is_held
 
     page, others = Page(), answer["other_roles"]
     layers = ", ".join(f"{letter} = {number}" for letter, number in counts.items())
-    selection = f"{answer['select']}: {rule.sides[0].member.note}"
+    member = f"the member of its family for {rule.optimizer}; " if not_deepnet_s(rule, counts) else ""
+    selection = f"{answer['select']}: {member}{rule.sides[0].member.note}"
     for name, side in sides.items():
         title = f"{answer['norm']}-norm {name}, {answer['optimizer']}, {layers} ({selection})"
         page.show(_rule_table(title, " and ".join(counts), side))

@@ -293,8 +293,8 @@ _ALL = (
         name="minicpm",
         says="a Llama whose branches are multiplied by 1.4 over the square root of the number of layers, with "
         "initialisation and learning rates scaled by the width",
-        leaves_out="its learning rates: each matrix and the embedding have 256/d of that of the norms, and here all "
-        "have one",
+        leaves_out="its learning rates by width: each matrix and the embedding have 256/d of that of the norms, and "
+        "here all have one",
         source="OpenBMB/MiniCPM 5977a63, model/modeling_minicpm.py 773, 818-825, 869-878, 1040, 1214, which starts "
         "matrices at one number whatever the width, 0.02 by default; arXiv 2404.06395, Table 7, as "
         "scottsuk0306/lingua, apps/mup/README.md has it; "
@@ -312,8 +312,8 @@ _ALL = (
         name="completep",
         says="each branch divided by the depth relative to a model of two layers, and muP for the width, so that one "
         "learning rate serves all depths",
-        leaves_out="its learning rates: the branch matrices have 256/d of that of all else, and here all have one; and "
-        "Adam's eps, which falls with width and depth",
+        leaves_out="its learning rates by width: the branch matrices have 256/d of that of all else, and here all have "
+        "one; and Adam's eps by width, where what it has by depth is in the code that `advise` prints",
         source="EleutherAI/nanoGPT-mup 6f8bc3b, branch completep, model.py 63-68, 113-140, 170-177, 331-362; "
         "completep_examples/coord_check_shakespeare_char/depth_alpha_1_aka_completep/run.sh 1-50 (with biases, which "
         "train.py 61 leaves out by default)",

@@ -251,8 +251,9 @@ def one_name(text: str, option: str, known: str) -> str:
     if (name := _alone(text, option)) in names(known):
         return name
     close = difflib.get_close_matches(name, names(known), n=3)
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
-    raise BadInputError(f"{option} is one of {', '.join(names(known))}, not {_shown(name)}{hint}")
+    if close:
+        raise BadInputError(f"{option} does not know {_shown(name)}; did you mean {' or '.join(close)}?")
+    raise BadInputError(f"{option} is one of {', '.join(names(known))}, not {_shown(name)}")
 
 
 def _alone(text: str, option: str) -> str:

@@ -428,13 +428,23 @@ def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_le
     assert any("left out of completep" in remark and "eps" in remark for remark in with_vector["remarks"])
 
 
+def test_a_published_model_has_the_width_that_was_published() -> None:
+    question = ["advise", *options(recipe="vit", optimizer="adamw", from_layers=2, layers=4, tokens=2)]
+    assert document(*question) == document(*question, "--width", "768")
+    in_python: dict[str, Any] = {"recipe": "vit", "from_layers": 2, "layers": 4, "num_tokens": 2}
+    assert advise(**in_python).document() == advise(**in_python, width=768).document()
+
+
 def test_what_is_left_out_of_a_way_is_said_at_once_and_so_is_which_step_the_advice_is_of() -> None:
     """In short beside the first lines, where the model or one of the two ways is a published one."""
     of_it, of_another = (
         " ".join(str(advise(scheme=name, from_layers=4, layers=8, width=64, num_tokens=2)).split())
         for name in ("completep", "post-ln")
     )
-    assert "Mind: left out of completep: its learning rates and Adam's eps (--why has it in full)." in of_it
+    assert (
+        "Mind: left out of completep: its learning rates by width and Adam's eps by width (--why has it in full)."
+        in of_it
+    )
     assert "left out of" not in of_another
     assert "one logit, by a step that is taken to change that logit" in of_another
 
