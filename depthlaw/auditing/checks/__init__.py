@@ -51,6 +51,7 @@ ALWAYS: Sequence[Check] = (
 )
 WITHOUT_CLAIM: Sequence[Check] = (
     laws.lonely_laws,
+    laws.partial_laws,
     laws.first_layers,
     odd.odd_norms,
     odd.odd_weights,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from depthlaw.auditing.faults import Amount, Fault, Faults, distinct
+from depthlaw.auditing.faults import Amount, Fault, Faults, distinct, listed
 from depthlaw.auditing.fixes import NORMAL, Assign, Code, Entry, Fix
-from depthlaw.auditing.laws import SMALL, UNLIKELY, mean_ratio
+from depthlaw.auditing.laws import SMALL, UNLIKELY, Point, mean_ratio
 from depthlaw.auditing.models import Key, Models
 
 _WRITTEN_BY = {"fc1": ("fc2",), "fc3": ("fc2",), **dict.fromkeys("qk", ("v", "out"))}
@@ -17,6 +17,7 @@ _WRITTEN_BY |= {f"cross_{role}": ("cross_v", "cross_out") for role in "qk"}
 keys the values, whose scale is that of the branch as well (Hugging Face's CLIP has it there)."""
 _WRITES = {"v": ("out",), "cross_v": ("cross_out",), "fc1": ("fc2",), "fc3": ("fc2",)}
 """By role, the matrix that writes to the stream what it made; of queries and keys all that do."""
+_WRITERS = ("out", "cross_out", "fc2")
 _FLAT = "The {roles} matrices follow a law of depth, and those that write to the stream none."
 _OF_GATED = "The up matrix of the gated FFN follows a law of depth, "
 
@@ -64,7 +65,38 @@ def _lonely(models: Models) -> dict[Key, str]:
 
 def _moved(models: Models, side: str, roles: Sequence[str]) -> Fix:
     """These roles without their law of depth, and with it what writes to the stream."""
-    points = {role: of_role for (at, role), of_role in models.points.items() if at == side}
+    points = _points(models, side)
+    flat, plain, factor, law = _taken_off(models, side, roles)
+    called, number = models.called(side), models.last.counts[side]
+    written = {of for role in roles for of in _WRITES.get(role, ("out", "cross_out", "fc2"))}
+    stds = {role: f"{value:.4g}" for role, value in plain.items()}
+    stds |= {role: f"{value * factor:.4g}{law}" for role, value in flat.items() if role in written}
+    return [
+        Assign(
+            NORMAL,
+            tuple(
+                Entry(p.name, p.rows, p.layer, std)
+                for p in points[role]
+                if p.num_layers == number and p.rows is not None
+            ),
+            std,
+            called,
+            number,
+        )
+        for role, std in stds.items()
+    ]
+
+
+def _points(models: Models, side: str) -> dict[str, list[Point]]:
+    return {role: of_role for (at, role), of_role in models.points.items() if at == side}
+
+
+def _taken_off(
+    models: Models, side: str, roles: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float], float, str]:
+    """The law of depth of these roles taken off them: what roles without a law start at, what these would start at, and
+    the law itself, a factor and Python."""
+    points = _points(models, side)
     laws = {role: models.whole_laws.get((side, role)) for role in points}  # of a role that starts at 0 there is none
     flat = {
         role: mean_ratio(points[role])
@@ -85,26 +117,63 @@ def _moved(models: Models, side: str, roles: Sequence[str]) -> Fix:
             for point in points[role]
         ]
     )
-    called, number = models.called(side), models.last.counts[side]
-    law = f" * {called}**{of_number:.3g}" if of_number else ""
+    law = f" * {models.called(side)}**{of_number:.3g}" if of_number else ""
     law += f" * layer**{of_layer:.3g}" if of_layer else ""
-    written = {of for role in roles for of in _WRITES.get(role, ("out", "cross_out", "fc2"))}
-    stds = {role: f"{value:.4g}" for role, value in plain.items()}
-    stds |= {role: f"{value * factor:.4g}{law}" for role, value in flat.items() if role in written}
-    return [
-        Assign(
-            NORMAL,
-            tuple(
-                Entry(p.name, p.rows, p.layer, std)
-                for p in points[role]
-                if p.num_layers == number and p.rows is not None
-            ),
-            std,
-            called,
-            number,
-        )
-        for role, std in stds.items()
-    ]
+    return flat, plain, factor, law
+
+
+def partial_laws(models: Models) -> Faults:
+    """A law of the number of layers on some of the matrices that write to the stream, and not on the others, where
+    nothing else of the branches hangs on that number."""
+    for side in models.last.built.sides:
+        ruled, flat = _ruled_and_flat(models, side)
+        if not ruled or not flat:
+            continue
+        starts, _, factor, law = _taken_off(models, side, ruled)
+        for role in flat:
+            points = models.points[side, role]
+            values = [(p, f"{starts[role] * factor * p.by_shape:.4g}{law}") for p in points]
+            is_one = len({value for _, value in values}) == 1
+            yield Fault(
+                kind="init-law",
+                says="The {roles} matrices write to the stream without the law of depth of {ruled}.",
+                terms={"ruled": listed(ruled)},
+                where=distinct(w.name for w in models.last.built.weights if w.role == role and w.side == side),
+                amount=Amount("std", models.whole_laws[side, role]),
+                asked=f"std {starts[role] * factor:.3g}{law}, as of {listed(ruled)}",
+                program=[
+                    Assign(
+                        NORMAL,
+                        tuple(Entry(p.name, p.rows or "", p.layer, of) for p, of in values if p.num_layers == number),
+                        None,
+                        models.called(side),
+                        number,
+                    )
+                    for number in sorted({p.num_layers for p in points})[-1 if is_one else 0 :]
+                ],
+                roles=(role,),
+                side=side,
+            )
+
+
+def _ruled_and_flat(models: Models, side: str) -> tuple[list[str], list[str]]:
+    """Of the roles that write to the stream, those with a law of the number of layers and those without one; none where
+    other roles or the weights of branches hang on that number, or what a branch gives is normalised."""
+    laws = {role: law for (at, role), law in models.whole_laws.items() if at == side}
+    written = [role for role in laws if role in _WRITERS]
+    ruled = [role for role in written if laws[role].has_power and not laws[role].has_layer_power]
+    flat = [role for role in written if laws[role].is_flat and all(p.std > 0 for p in models.points[side, role])]
+    every = [sub for depth in models.depths for sub in depth.built.sides.get(side, ())]
+    if (
+        len(ruled) + len(flat) < len(written)
+        or not all(law.is_flat for role, law in laws.items() if role not in written)
+        or min(law.misfit for law in laws.values()) < UNLIKELY
+        or any(sub.trained or "branch" in sub.norms for sub in every)
+        or len({round(weight, 6) for sub in every for weight in (sub.branch_weight, sub.residual_weight)}) > 1
+        or any(point.rows is None for role in flat for point in models.points[side, role])
+    ):
+        return [], []
+    return ruled, flat
 
 
 def first_layers(models: Models) -> Faults:

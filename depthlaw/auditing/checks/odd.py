@@ -107,12 +107,15 @@ def odd_others(models: Models) -> Faults:
         )
 
 
-def _without_role(built: Built) -> dict[str, list[Weight]]:
-    """The matrices inside of branches that have no role, by their names but for numbers, in the order of the pass."""
-    rows: dict[str, list[Weight]] = {}
-    for name in distinct(built.flow.matrices.values()):
-        if built.others.get(name) == "other" and pattern_of(name) != name:
-            rows.setdefault(pattern_of(name), []).append(Weight("", name, "", 0, built.flow.parameters[name]))
+def _without_role(built: Built) -> dict[Siblings, list[Weight]]:
+    """The matrices inside of branches that have no role, and those that make conditions of them, by their names but for
+    numbers and by their sizes, in the order of the layers."""
+    inside, rows = set(built.flow.matrices.values()), dict[Siblings, list[Weight]]()
+    for name, parameter in built.module.named_parameters():
+        role = built.others.get(name)
+        is_apart = role == "modulation" or (role == "other" and name in inside)
+        if is_apart and parameter.ndim > 1 and pattern_of(name) != name:
+            rows.setdefault((pattern_of(name), *parameter.shape), []).append(Weight("", name, "", 0, parameter))
     return rows
 
 
@@ -133,10 +136,18 @@ def _groups(models: Models) -> Iterator[tuple[str, Siblings, list[Sublayer]]]:
 
 
 def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
+    """By their kinds and sizes; several of one kind in a layer, such as a conformer's two FFNs, each by itself."""
     groups: dict[Siblings, list[Sublayer]] = {}
     for sub in built.sides.get(side, ()):
         groups.setdefault((sub.kind, *sorted((w.role, *w.shape) for w in sub.weights)), []).append(sub)
-    return groups
+    apart: dict[Siblings, list[Sublayer]] = {}
+    for key, group in groups.items():
+        by_name: dict[str, list[Sublayer]] = {}
+        for sub in group:
+            by_name.setdefault(pattern_of(sub.called), []).append(sub)
+        has_several = len(by_name) > 1 and min(map(len, by_name.values())) > 1
+        apart |= {(*key, name): own for name, own in by_name.items()} if has_several else {key: group}
+    return apart
 
 
 def _odd_one(
@@ -187,7 +198,7 @@ def _apart(values: Sequence[float], share: float) -> list[int]:
     middle = median_high(values)
     off = [place for place, value in enumerate(values) if not is_near(value, middle, share)]
     is_clear = all(not is_near(values[place], middle, max(CLEAR, 2 * share)) for place in off)
-    return off if is_clear and middle else list(range(len(values)))
+    return off if is_clear else list(range(len(values)))
 
 
 def _branch_weight(sub: Sublayer) -> float:
@@ -219,13 +230,21 @@ def _matrices(odd: Sequence[Odd]) -> tuple[str, ...]:
     return distinct(w.name for at in odd for w in at.sub.weights)
 
 
+def _factors(sub: Sublayer) -> tuple[str, str]:
+    """What multiplies its stream and its branch, as Python; a trained weight is the module's own."""
+    stream, branch = sub.residual_weight, 1 if sub.trained else sub.branch_weight
+    return "" if stream == 1 else f"{stream:.6g} * ", "" if branch == 1 else f"{branch:.6g} * "
+
+
 def _odd_norm(odd: Sequence[Odd], place: str) -> Fault:
     last, rest = odd[-1].sub, odd[-1].rest[0]
     is_missing = place not in last.norms
     is_one = len(last.norms ^ rest.norms) == 1
     verb = "is missing" if is_missing else "stands"
     what = f"A norm {PLACE_TEXTS[place]} {verb}" if is_one else "Norms stand at other places"
-    fix = norm_line(place, is_missing=is_missing) if is_one else summed("", "", rest.norms)
+    fix = norm_line(place, is_missing=is_missing)
+    if not is_one or place != "inner":
+        fix = summed(*_factors(rest), rest.norms)
     return Fault(
         kind="norms",
         says=f"{what} in {_which(odd)} alone, in its {last.kind} sublayer.",
@@ -253,7 +272,6 @@ def _odd_epsilon(models: Models, odd: Sequence[Odd]) -> Fault:
 
 def _odd_weight(odd: Sequence[Odd], weight: str) -> Fault:
     last, rest, word = odd[-1].sub, odd[-1].rest[0], weight.replace("_", " ")
-    stream, branch = ("" if of == 1 else f"{of:.6g} * " for of in (rest.residual_weight, rest.branch_weight))
     is_trained = weight == "branch_weight" and last.branch_parameter is not None
     name = last.branch_parameter
     return Fault(
@@ -265,7 +283,7 @@ def _odd_weight(odd: Sequence[Odd], weight: str) -> Fault:
         program=(
             Code(CONSTANT.format(f'"{name}"', "", f"{rest.branch_weight:.6g}"))
             if is_trained
-            else Edit(f"{summed(stream, branch, rest.norms)}  # in {_which(odd)} alone"),
+            else Edit(f"{summed(*_factors(rest), rest.norms)}  # in {_which(odd)} alone"),
         ),
         side=last.side,
     )
