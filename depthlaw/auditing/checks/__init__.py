@@ -54,6 +54,7 @@ WITHOUT_CLAIM: Sequence[Check] = (
     laws.partial_laws,
     laws.first_layers,
     odd.odd_norms,
+    odd.odd_sizes,
     odd.odd_weights,
     odd.odd_stds,
     norms.unnormed_ends,

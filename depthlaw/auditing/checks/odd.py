@@ -18,7 +18,7 @@ from depthlaw.auditing.checks.norms import PLACE_TEXTS, epsilon_fault
 from depthlaw.auditing.faults import Amount, Fault, Faults, distinct
 from depthlaw.auditing.fixes import CONSTANT, NORMAL, Assign, Code, Edit, Entry, norm_line, summed
 from depthlaw.auditing.laws import CLEAR, NEAR, SMALL, is_near, scatter
-from depthlaw.auditing.models import Models, rows_text
+from depthlaw.auditing.models import Models, norms_ahead, norms_behind, rows_text
 from depthlaw.auditing.reading.look import Built, Sublayer, Weight, pattern_of
 
 Siblings = tuple[object, ...]
@@ -31,6 +31,8 @@ _BEHIND = 4
 """Layers behind an odd one that show that not every fourth is like it."""
 _MOST_GROWTH = 0.2
 """By how many percent what a norm gives grows where it is given one percent more, which no epsilon of use makes."""
+_ALIKE = 0.1
+"""Relative: sizes of what norms give, which data and conditions make."""
 _AS_OTHERS = ", as in all other layers"
 
 
@@ -55,6 +57,29 @@ def odd_norms(models: Models) -> Faults:
             odd = _odd_one(models, side, key, lambda sub: 1.0 + (sub.input_growth > _MOST_GROWTH))
             if odd and math.isfinite(odd[-1].sub.epsilon("pre")[0]):
                 yield _odd_epsilon(models, odd)
+
+
+def odd_sizes(models: Models) -> Faults:
+    """A layer in which a norm gives vectors of another size, as one does whose gain starts elsewhere."""
+    behind: dict[int, float] = {}
+    for built in [depth.built for depth in models.depths]:
+        for sublayers in built.sides.values():
+            given = [sub.second_moment for sub in sublayers[1:]]
+            behind |= {id(sub): size**0.5 for sub, size in zip(sublayers, given, strict=False)}
+    for side, key, group in _groups(models):
+        for place in ("pre", "branch", "post"):
+            if not all(place in sub.norms for sub in group[:-1]):
+                continue
+            usual = median_high(behind.get(id(sub), math.nan) for sub in group[:-1] or group)
+
+            def size(sub: Sublayer, at: str = place, usual: float = usual) -> float:
+                own = {"pre": sub.input_rms, "branch": sub.branch_rms}
+                return own.get(at, behind.get(id(sub), usual))
+
+            if not all(math.isfinite(size(sub)) for sub in group):
+                continue
+            if odd := _odd_one(models, side, key, size, _ALIKE):
+                yield _odd_size(models.last.built, odd, place, size)
 
 
 def odd_weights(models: Models) -> Faults:
@@ -255,6 +280,25 @@ def _odd_norm(odd: Sequence[Odd], place: str) -> Fault:
         amount=Amount("", last.norms),
         asked=Amount("", rest.norms, _AS_OTHERS),
         program=(Edit(f"{fix}  # in {_which(odd)} alone"),),
+        roles=(place,),
+        side=last.side,
+    )
+
+
+def _odd_size(built: Built, odd: Sequence[Odd], place: str, size: Callable[[Sublayer], float]) -> Fault:
+    last, rest = odd[-1].sub, odd[-1].rest[0]
+    find = {"pre": norms_ahead, "post": norms_behind}.get(place)
+    names = find(built, [last]) if find is not None else ()
+    gains = {name: built.flow.parameters[name].detach().double().square().mean().sqrt().item() for name in names}
+    off = [name for name, gain in gains.items() if is_near(gain, size(last) / size(rest), _ALIKE)]
+    return Fault(
+        kind="norm-gain",
+        says=f"The norm {PLACE_TEXTS[place]} gives another size in {_which(odd)} alone, in its {last.kind} sublayer.",
+        where=tuple(off) or _matrices(odd[-1:]),
+        amount=Amount("root mean square", size(last)),
+        asked=Amount("root mean square", size(rest), _AS_OTHERS),
+        program=[Code(CONSTANT.format(f'"{name}"', "", f"{size(rest):.2g}")) for name in off]
+        or (Edit(f"# the gain of that norm as in all other layers, in {_which(odd)} alone"),),
         roles=(place,),
         side=last.side,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.depthlaw.auditing.gallery import LLAMA, PRE, Planted, Twin, but_layer_2, flat, gpt_2
+from tests.depthlaw.auditing.gallery import LLAMA, PRE, VASWANI, Planted, Twin, but_layer_2, flat, gpt_2
 from tests.depthlaw.auditing.gallery_field import (
     CONFORMER,
     FUNCTIONS,
@@ -97,6 +97,15 @@ rounds = Twin(
 )
 
 
+post = Twin(name="post-LN, by no name", shape=VASWANI)
+
+
+def small_gain(model: Any) -> None:
+    """Of a norm in the second layer."""
+    sublayer = model.stack.blocks[1].ffn
+    nn.init.constant_((sublayer.pre_norm or sublayer.post_norm).weight, 0.1)
+
+
 def unnormed_block(model: Any) -> None:
     model.stack.blocks[1].ffn_3.post_norm = None
 
@@ -138,6 +147,14 @@ PLANTED: tuple[Planted, ...] = (
         "post",
         edit=unnormed_block,
     ),
+    ruled.faulty("one-small-gain", "A norm of the second layer begins at 0.1.", "norm-gain", "pre", edit=small_gain),
+    post.faulty(
+        "one-small-gain-behind-a-sum",
+        "A norm behind a sum of the second layer begins at 0.1.",
+        "norm-gain",
+        "post",
+        edit=small_gain,
+    ),
     normed.faulty(
         "normed-functions-without-a-norm",
         "Norms are functions of one's own that are given a normed stream, and the second layer's FFN has none.",
@@ -147,5 +164,5 @@ PLANTED: tuple[Planted, ...] = (
     ),
 )
 TWINS: dict[str, Twin] = {twin.name: twin for twin in (*(planted.twin for planted in PLANTED), rounds)}
-RENAMED = ("one-live-cross-attention", "rule-of-attentions-alone", "conformer-without-a-norm")
+RENAMED = ("one-live-cross-attention", "rule-of-attentions-alone", "one-small-gain", "conformer-without-a-norm")
 """Those that are looked for under other names besides."""
