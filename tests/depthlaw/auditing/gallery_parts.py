@@ -87,7 +87,7 @@ ruled = Twin(name="Llama with GPT-2's rule, by no name", shape=LLAMA, law=gpt_2)
 conformer = Twin(name="a conformer, of layers", shape=CONFORMER, edits=(normed_blocks,))
 normed = Twin(
     name="functions behind a normed embedding",
-    shape=replace(FUNCTIONS, has_embedding_norm=True),
+    shape=replace(FUNCTIONS, has_embedding_norm=True, embedding_multiplier=50.0),
     law=gpt_2,
     scheme="gpt2",
 )
