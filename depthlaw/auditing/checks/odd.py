@@ -68,7 +68,7 @@ def odd_sizes(models: Models) -> Faults:
             behind |= {id(sub): size**0.5 for sub, size in zip(sublayers, given, strict=False)}
     for side, key, group in _groups(models):
         for place in ("pre", "branch", "post"):
-            if not all(place in sub.norms for sub in group[:-1]):
+            if not all(place in sub.norms for sub in (group[:-1] if place == "post" else group)):
                 continue
             usual = median_high(behind.get(id(sub), math.nan) for sub in group[:-1] or group)
 
