@@ -190,7 +190,8 @@ class Fault:
         names: dict[str, list[str]] = {}
         for part in self.parts or (self,):
             name = (part.side if has_sides else None, part.role if has_roles else None)
-            names.setdefault(text(part), []).append(" ".join(filter(None, name)))
+            called = " ".join(filter(None, name)) or ", ".join(part.where[-1:])  # those without a role by a parameter
+            names.setdefault(text(part), []).append(called)
         return next(iter(names)) if len(names) == 1 else "; ".join(f"{listed(of)} {text}" for text, of in names.items())
 
     def says_as(self, other: Fault) -> bool:

@@ -51,8 +51,10 @@ ALWAYS: Sequence[Check] = (
 )
 WITHOUT_CLAIM: Sequence[Check] = (
     laws.lonely_laws,
+    laws.partial_laws,
     laws.first_layers,
     odd.odd_norms,
+    odd.odd_sizes,
     odd.odd_weights,
     odd.odd_stds,
     norms.unnormed_ends,

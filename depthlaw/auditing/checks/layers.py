@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
 from depthlaw.auditing.faults import Fault, Faults, Remark, distinct, few, listed
 from depthlaw.auditing.fixes import Code, Edit
-from depthlaw.auditing.models import Beside, Models
+from depthlaw.auditing.models import Beside, Depth, Models
 from depthlaw.auditing.reading.look import Built, Weight, pattern_of
 from depthlaw.auditing.reading.sublayer import block_of
 
@@ -62,6 +64,9 @@ def number_of_layers(models: Models) -> Faults:
         what = "sublayers" if halves else "pairs of blocks"
         yield Remark(f"the builder counts {what}: of the layers asked for it builds {text}")
         return
+    if len(depths) > 2 and _are_several_each(depths):
+        yield Remark(f"the builder counts what is several layers, such as rounds of a loop: it builds {text}")
+        return
     yield Fault(
         kind="depth-ignored",
         says="The module has another number of layers than its builder was asked for.",
@@ -69,6 +74,17 @@ def number_of_layers(models: Models) -> Faults:
         asked="as many as are asked for",
         program=(Edit("for index in range(num_layers): layers.append(Block(...))"),),
     )
+
+
+def _are_several_each(depths: Sequence[Depth]) -> bool:
+    """Whether each of what the builder counts is one whole number of layers, more than one, beside others that all have
+    in common."""
+    steps = {
+        (other.counts[side] - depth.counts[side]) / (other.asked - depth.asked)
+        for depth, other in pairwise(depths)
+        for side in depth.counts
+    }
+    return len(steps) == 1 and min(steps) >= 2 and min(steps).is_integer()
 
 
 def unread(models: Models) -> Faults:

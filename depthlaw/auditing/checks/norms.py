@@ -102,9 +102,10 @@ def _of_place(
 
 def kinds_without_norms(models: Models) -> Faults:
     """Sublayers of one kind that have no norm at all, where all others of their side have one before their branch or
-    behind it: what each adds grows with the stream, which then explodes."""
+    behind it: what each adds grows with the stream, which then explodes. Not so of cross-attentions, which add what
+    they read."""
     for side, sublayers in models.last.built.sides.items():
-        known = [sub for sub in sublayers if not sub.is_unknown and sub.branch_weight]
+        known = [sub for sub in sublayers if not sub.is_unknown and sub.branch_weight and sub.kind != "cross"]
         bare = [sub for sub in known if not sub.norms]
         normed = [sub for sub in known if sub.norms & {"pre", "branch"}]
         kinds = {sub.kind for sub in bare}

@@ -18,7 +18,7 @@ from depthlaw.auditing.checks.norms import PLACE_TEXTS, epsilon_fault
 from depthlaw.auditing.faults import Amount, Fault, Faults, distinct
 from depthlaw.auditing.fixes import CONSTANT, NORMAL, Assign, Code, Edit, Entry, norm_line, summed
 from depthlaw.auditing.laws import CLEAR, NEAR, SMALL, is_near, scatter
-from depthlaw.auditing.models import Models, rows_text
+from depthlaw.auditing.models import Models, norms_ahead, norms_behind, rows_text
 from depthlaw.auditing.reading.look import Built, Sublayer, Weight, pattern_of
 
 Siblings = tuple[object, ...]
@@ -31,6 +31,8 @@ _BEHIND = 4
 """Layers behind an odd one that show that not every fourth is like it."""
 _MOST_GROWTH = 0.2
 """By how many percent what a norm gives grows where it is given one percent more, which no epsilon of use makes."""
+_ALIKE = 0.1
+"""Relative: sizes of what norms give, which data and conditions make."""
 _AS_OTHERS = ", as in all other layers"
 
 
@@ -55,6 +57,29 @@ def odd_norms(models: Models) -> Faults:
             odd = _odd_one(models, side, key, lambda sub: 1.0 + (sub.input_growth > _MOST_GROWTH))
             if odd and math.isfinite(odd[-1].sub.epsilon("pre")[0]):
                 yield _odd_epsilon(models, odd)
+
+
+def odd_sizes(models: Models) -> Faults:
+    """A layer in which a norm gives vectors of another size, as one does whose gain starts elsewhere."""
+    behind: dict[int, float] = {}
+    for built in [depth.built for depth in models.depths]:
+        for sublayers in built.sides.values():
+            given = [sub.second_moment for sub in sublayers[1:]]
+            behind |= {id(sub): size**0.5 for sub, size in zip(sublayers, given, strict=False)}
+    for side, key, group in _groups(models):
+        for place in ("pre", "branch", "post"):
+            if not all(place in sub.norms for sub in (group[:-1] if place == "post" else group)):
+                continue
+            usual = median_high(behind.get(id(sub), math.nan) for sub in group[:-1] or group)
+
+            def size(sub: Sublayer, at: str = place, usual: float = usual) -> float:
+                own = {"pre": sub.input_rms, "branch": sub.branch_rms}
+                return own.get(at, behind.get(id(sub), usual))
+
+            if not all(math.isfinite(size(sub)) for sub in group):
+                continue
+            if odd := _odd_one(models, side, key, size, _ALIKE):
+                yield _odd_size(models.last.built, odd, place, size)
 
 
 def odd_weights(models: Models) -> Faults:
@@ -107,12 +132,15 @@ def odd_others(models: Models) -> Faults:
         )
 
 
-def _without_role(built: Built) -> dict[str, list[Weight]]:
-    """The matrices inside of branches that have no role, by their names but for numbers, in the order of the pass."""
-    rows: dict[str, list[Weight]] = {}
-    for name in distinct(built.flow.matrices.values()):
-        if built.others.get(name) == "other" and pattern_of(name) != name:
-            rows.setdefault(pattern_of(name), []).append(Weight("", name, "", 0, built.flow.parameters[name]))
+def _without_role(built: Built) -> dict[Siblings, list[Weight]]:
+    """The matrices inside of branches that have no role, and those that make conditions of them, by their names but for
+    numbers and by their sizes, in the order of the layers."""
+    inside, rows = set(built.flow.matrices.values()), dict[Siblings, list[Weight]]()
+    for name, parameter in built.module.named_parameters():
+        role = built.others.get(name)
+        is_apart = role == "modulation" or (role == "other" and name in inside)
+        if is_apart and parameter.ndim > 1 and pattern_of(name) != name:
+            rows.setdefault((pattern_of(name), *parameter.shape), []).append(Weight("", name, "", 0, parameter))
     return rows
 
 
@@ -133,10 +161,21 @@ def _groups(models: Models) -> Iterator[tuple[str, Siblings, list[Sublayer]]]:
 
 
 def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
+    """By their kinds and sizes; several of one kind in a layer, such as a conformer's two FFNs, each by itself."""
     groups: dict[Siblings, list[Sublayer]] = {}
     for sub in built.sides.get(side, ()):
         groups.setdefault((sub.kind, *sorted((w.role, *w.shape) for w in sub.weights)), []).append(sub)
-    return groups
+    apart: dict[Siblings, list[Sublayer]] = {}
+    for key, group in groups.items():
+        by_name: dict[str, list[Sublayer]] = {}
+        in_layer = Counter[int]()
+        for sub in group:
+            in_layer[sub.layer] += 1
+            name = pattern_of(sub.called)
+            by_name.setdefault(name if name != sub.called else str(in_layer[sub.layer]), []).append(sub)
+        has_several = len(by_name) > 1 and min(map(len, by_name.values())) > 1
+        apart |= {(*key, name): own for name, own in by_name.items()} if has_several else {key: group}
+    return apart
 
 
 def _odd_one(
@@ -187,7 +226,7 @@ def _apart(values: Sequence[float], share: float) -> list[int]:
     middle = median_high(values)
     off = [place for place, value in enumerate(values) if not is_near(value, middle, share)]
     is_clear = all(not is_near(values[place], middle, max(CLEAR, 2 * share)) for place in off)
-    return off if is_clear and middle else list(range(len(values)))
+    return off if is_clear else list(range(len(values)))
 
 
 def _branch_weight(sub: Sublayer) -> float:
@@ -219,13 +258,21 @@ def _matrices(odd: Sequence[Odd]) -> tuple[str, ...]:
     return distinct(w.name for at in odd for w in at.sub.weights)
 
 
+def _factors(sub: Sublayer) -> tuple[str, str]:
+    """What multiplies its stream and its branch, as Python; a trained weight is the module's own."""
+    stream, branch = sub.residual_weight, 1 if sub.trained else sub.branch_weight
+    return "" if stream == 1 else f"{stream:.6g} * ", "" if branch == 1 else f"{branch:.6g} * "
+
+
 def _odd_norm(odd: Sequence[Odd], place: str) -> Fault:
     last, rest = odd[-1].sub, odd[-1].rest[0]
     is_missing = place not in last.norms
     is_one = len(last.norms ^ rest.norms) == 1
     verb = "is missing" if is_missing else "stands"
     what = f"A norm {PLACE_TEXTS[place]} {verb}" if is_one else "Norms stand at other places"
-    fix = norm_line(place, is_missing=is_missing) if is_one else summed("", "", rest.norms)
+    fix = norm_line(place, is_missing=is_missing)
+    if not is_one or place != "inner":
+        fix = summed(*_factors(rest), rest.norms)
     return Fault(
         kind="norms",
         says=f"{what} in {_which(odd)} alone, in its {last.kind} sublayer.",
@@ -233,6 +280,25 @@ def _odd_norm(odd: Sequence[Odd], place: str) -> Fault:
         amount=Amount("", last.norms),
         asked=Amount("", rest.norms, _AS_OTHERS),
         program=(Edit(f"{fix}  # in {_which(odd)} alone"),),
+        roles=(place,),
+        side=last.side,
+    )
+
+
+def _odd_size(built: Built, odd: Sequence[Odd], place: str, size: Callable[[Sublayer], float]) -> Fault:
+    last, rest = odd[-1].sub, odd[-1].rest[0]
+    find = {"pre": norms_ahead, "post": norms_behind}.get(place)
+    names = find(built, [last]) if find is not None else ()
+    gains = {name: built.flow.parameters[name].detach().double().square().mean().sqrt().item() for name in names}
+    off = [name for name, gain in gains.items() if is_near(gain, size(last) / size(rest), _ALIKE)]
+    return Fault(
+        kind="norm-gain",
+        says=f"The norm {PLACE_TEXTS[place]} gives another size in {_which(odd)} alone, in its {last.kind} sublayer.",
+        where=tuple(off) or _matrices(odd[-1:]),
+        amount=Amount("root mean square", size(last)),
+        asked=Amount("root mean square", size(rest), _AS_OTHERS),
+        program=[Code(CONSTANT.format(f'"{name}"', "", f"{size(rest):.2g}")) for name in off]
+        or (Edit(f"# the gain of that norm as in all other layers, in {_which(odd)} alone"),),
         roles=(place,),
         side=last.side,
     )
@@ -253,7 +319,6 @@ def _odd_epsilon(models: Models, odd: Sequence[Odd]) -> Fault:
 
 def _odd_weight(odd: Sequence[Odd], weight: str) -> Fault:
     last, rest, word = odd[-1].sub, odd[-1].rest[0], weight.replace("_", " ")
-    stream, branch = ("" if of == 1 else f"{of:.6g} * " for of in (rest.residual_weight, rest.branch_weight))
     is_trained = weight == "branch_weight" and last.branch_parameter is not None
     name = last.branch_parameter
     return Fault(
@@ -265,7 +330,7 @@ def _odd_weight(odd: Sequence[Odd], weight: str) -> Fault:
         program=(
             Code(CONSTANT.format(f'"{name}"', "", f"{rest.branch_weight:.6g}"))
             if is_trained
-            else Edit(f"{summed(stream, branch, rest.norms)}  # in {_which(odd)} alone"),
+            else Edit(f"{summed(*_factors(rest), rest.norms)}  # in {_which(odd)} alone"),
         ),
         side=last.side,
     )

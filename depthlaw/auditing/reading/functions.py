@@ -58,7 +58,8 @@ class _Function:
         given = self.flow.value(edge)
         if given is None or value is None:
             return None
-        if given.numel() == value.numel() and (ratio := _one_ratio(value.flatten(), given.flatten())) is not None:
+        ratio = _one_ratio(value.flatten(), given.flatten()) if given.numel() == value.numel() else None
+        if ratio is not None and self._is_by_entry(at):
             return HANDS_ON if abs(ratio - 1) < _ALIKE else MULTIPLE
         if self._is_matrix(at):
             return PRODUCT
@@ -74,6 +75,12 @@ class _Function:
             vector[place] = 1.0
             vectors.append(vector.reshape(shape))
         return vectors
+
+    def _is_by_entry(self, at: int) -> bool:
+        """Whether each entry is made of one alone, as that of a norm of normed vectors, which it hardly changes, is
+        not."""
+        parts = [self.flow.parts(self.node, vector)[at] for vector in self._entries()]
+        return all(part is None or part.count_nonzero() <= 1 for part in parts)
 
     def _is_norm(self, at: int, given: Tensor) -> bool:
         """Whether each entry is made of its whole vector, and stays as it is where the vector grows."""

@@ -506,8 +506,8 @@ class _Look:
             return
         if any(self._joins(node, shape_of(serial[0].start)[-1]) for node in inside):
             self.joined.append(
-                f"{side}: {where} an earlier value of the stream is put beside a later one, as in a U-Net; what lies "
-                "between the two is not read"
+                f"{side}: {where} an earlier value of the stream is put beside a later one, as in a U-Net or in a loop "
+                "that is given its input again; what lies between the two is not read"
             )
             return
         what = f"{'an attention' if has_attention else 'matrices'} with {names[0]}"

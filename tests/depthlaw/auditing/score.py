@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from depthlaw.auditing.audit import audit
 from depthlaw.auditing.faults import Fault
-from tests.depthlaw.auditing import gallery, gallery_field, gallery_kinds, gallery_streams
+from tests.depthlaw.auditing import gallery, gallery_field, gallery_kinds, gallery_parts, gallery_streams
 from tests.depthlaw.auditing.gallery import Planted, Twin
 from tests.depthlaw.auditing.transformer import Build, renamed
 
-GALLERIES = (gallery, gallery_field, gallery_streams, gallery_kinds)
+GALLERIES = (gallery, gallery_field, gallery_streams, gallery_kinds, gallery_parts)
 PLANTED = tuple(planted for own in GALLERIES for planted in own.PLANTED)
 TWINS = {name: twin for own in GALLERIES for name, twin in own.TWINS.items()}
 RENAMED = tuple(name for own in GALLERIES for name in own.RENAMED)
