@@ -270,6 +270,10 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
             page.say(f"Next term, {order['next_term_is']}: {order['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")
+    moved = {row["num_sublayers"]: row["representation"] for row in answer["rows"] if row["representation"] is not None}
+    if moved:
+        numbers = ", ".join(f"{value:.4g} at L = {words.short(length)}" for length, value in moved.items())
+        page.say(f"The last hidden state moves, relative to itself and divided by d_model, by {numbers}.", "dim")
     page.say(f"Holds at {answer['holds']}.", "dim")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from depthlaw.sims.config import ModelConfig, Task
     from depthlaw.theory.kernel.predict import KernelUpdate
     from depthlaw.theory.meanfield.setting import Prediction
+    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
 
 FFN = "ffn"
 """The FFN-only stack of the theorems; the other architectures alternate attention and FFN."""
@@ -233,6 +234,16 @@ class Network:
             raise NoTheoryError(f"there is no theory of a stack of gated FFNs ({self.activation}); --attention has it")
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
+
+    def step_of_signs(self, optimizer: str) -> StepOfSigns | None:
+        """What a step does to the stream itself, of a stack of FFNs; None where it is not derived."""
+        from depthlaw.theory.meanfield.setting import Setting
+        from depthlaw.theory.meanfield.step_of_signs import step_of_signs
+
+        if self.is_walked or self.activation not in ACTIVATIONS:
+            return None
+        setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
+        return step_of_signs(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
         from depthlaw.network.predicted_rows import KernelPrediction
