@@ -87,6 +87,7 @@ def test_exponents() -> None:
         ("--scheme rezero --optimizer adam --sublayers 4", ["branch_weight"]),
         ("--scheme rezero --optimizer adam --sublayers 4 --attention", ["branch_weight", "embedding", "head"]),
         ("--scheme pre-ln --optimizer lamb --sublayers 1 --attention", ["norm_gain", "embedding", "head", "q", "out"]),
+        ("--scheme pre-ln --optimizer adam --sublayers 2 --activation geglu", ["fc1", "fc2", "fc3"]),
         ("--scheme pre-ln --optimizer sgd --sublayers 1 --attention", ["bias", "norm_gain", "norm_bias", "embedding"]),
     ],
 )
