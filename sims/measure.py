@@ -64,9 +64,9 @@ class Question:
     """What is measured of the networks of one config.
 
     has_layers: also what each x_l is, and each sublayer's part of the update. has_changes: also what the step does to
-    the other readings. has_second_order: also what it does to second order. learning_rate: also the real optimizer's step of that length, and up to where it is linear.
-    dtype: float64, float32, or "auto", which takes float32 unless rounding changes a quantity by more than a thousandth
-    there, or a real step is asked for.
+    the other readings. has_second_order: also what it does to second order. learning_rate: also the real optimizer's
+    step of that length, and up to where it is linear. dtype: float64, float32, or "auto", which takes float32 unless
+    rounding changes a quantity by more than a thousandth there, or a real step is asked for.
     """
 
     config: ModelConfig
@@ -108,8 +108,8 @@ class Result:
 
     Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
     along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;
-    adam/second/READING/NAME; adam/finite/READING, adam/linear_up_to; and layer/SIDE/INDEX/NAME. unreliable: quantities that rounding decides,
-    which are not in values, each with the relative change that rounding makes of it.
+    adam/second/READING/NAME; adam/finite/READING, adam/linear_up_to; and layer/SIDE/INDEX/NAME. unreliable:
+    quantities that rounding decides, which are not in values, each with the relative change that rounding makes of it.
     """
 
     seeds: list[int]
@@ -421,8 +421,8 @@ def _unit(question: Question, optimizer: str) -> float:
 def _changes(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
-    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit. "representation" is
-    the last hidden state's change over that state."""
+    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit. "representation" is the
+    last hidden state's change over that state."""
     step, unit = order.steps[optimizer], _unit(question, optimizer)
     still = hidden_size(model, inputs, question.task)
     present = dict.fromkeys(role for _, _, role in model.tagged())
@@ -444,7 +444,8 @@ def _second_order(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
     """By reading, the first order and the size of the second, per unit learning rate and its square, in the optimizer's
-    unit; and what the second is over the first, of a step whose first order moves the objective by 1 (0 where nothing moves)."""
+    unit; and what the second is over the first, of a step whose first order moves the objective by 1 (0 where
+    nothing moves)."""
     orders = second_order(model, inputs, question.task, order.steps[optimizer])
     moved, unit, values = orders[question.task.reading][0].abs(), _unit(question, optimizer), {}
     for reading, (first, second) in orders.items():

@@ -382,14 +382,14 @@ def _show_second_order(page: Page, answer: Mapping[str, Any]) -> None:
     def lines() -> Iterator[list[str] | None]:
         for reading, text in where.items():
             yield None
-            for row in answer["rows"]:
+            for place, row in enumerate(answer["rows"]):
                 orders = row["second_order"][reading]
                 over = orders["over_first"]
                 interval = "" if over["low"] is None else rf" \[{max(over['low'], 0):.2g}, {over['high']:.2g}]"
                 predicted = "-" if over["predicted"] is None else f"{over['predicted']:.3g}"
                 cells = [_mean(orders[order], 3).split(" ")[0] for order in ("first", "second", "over_first")]
-                yield [text, str(row["num_sublayers"]), *cells[:2], f"{cells[2]}{interval}", predicted]
-                text = ""
+                name = "" if place else text
+                yield [name, str(row["num_sublayers"]), *cells[:2], f"{cells[2]}{interval}", predicted]
 
     heads = ["in", "L", "first", "second", "second over first", "predicted"]
     page.show(grid(heads, lines(), texts=["in"], unbroken=["second over first"]))

@@ -1,4 +1,4 @@
-"""The second order of Adam's first step in drawn Pre-LN stacks, by branch weight and rate: measured by the one engine."""
+"""The second order of Adam's first step in drawn Pre-LN stacks, by branch weight and rate, by the one engine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def of_networks(num_sublayers: int, alpha: float) -> Mapping[str, float]:
     config = ModelConfig(encoder=(sublayer,) * num_sublayers, d_model=64, placement="pre", activation="gelu")
     values = collect(Question(config=config, optimizers=("adam",), has_second_order=True), range(8))
     prefix = "adam/second/"
-    return {
-        name.removeprefix(prefix): sum(column) / 8 for name, column in values.items() if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): sum(column) / 8 for name, column in values.items() if name.startswith(prefix)}
 
 
 def powers(alpha: float) -> dict[str, float]:
