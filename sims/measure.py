@@ -421,8 +421,8 @@ def _unit(question: Question, optimizer: str) -> float:
 def _changes(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
-    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit. "representation" is the
-    last hidden state's change over that state."""
+    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit; of
+    "representation" the last hidden state's change over that state."""
     step, unit = order.steps[optimizer], _unit(question, optimizer)
     still = hidden_size(model, inputs, question.task)
     present = dict.fromkeys(role for _, _, role in model.tagged())

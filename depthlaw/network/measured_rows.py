@@ -125,7 +125,8 @@ def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
 
 def _extras(measured: Measurement) -> dict[str, Any]:
     """changes: by reading and role. second_order: by reading. finite: at the learning rate that was asked for.
-    streams: by side and l, of x_l. updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
+    streams: by side and l, of x_l. updates_by_layer: by role, of the first, second, ... sublayer that has it, the
+    encoder's first."""
     extras: dict[str, Any] = {}
     for name, values in measured.values.items():
         match name.split("/"):

@@ -17,7 +17,7 @@ def of_networks(num_sublayers: int, alpha: float) -> Mapping[str, float]:
     from depthlaw.sims.measure import Question, collect
     from depthlaw.sims.model import ModelConfig, SublayerConfig
 
-    rates = dict.fromkeys(("fc1", "fc2"), num_sublayers ** (alpha - 1))
+    rates: dict[str, float] = dict.fromkeys(("fc1", "fc2"), float(num_sublayers) ** (alpha - 1))
     sublayer = SublayerConfig(kind="ffn", branch_weight=num_sublayers**-alpha, lr_multipliers=rates)
     config = ModelConfig(encoder=(sublayer,) * num_sublayers, d_model=64, placement="pre", activation="gelu")
     values = collect(Question(config=config, optimizers=("adam",), has_second_order=True), range(8))
