@@ -194,6 +194,7 @@ class Panel:
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
     """Panels of one size. columns: of a file; a page has as many as fit. width, height: of a panel, in pixels.
+    is_aligned: whether panels whose curves have no names end where those end that have some.
 
     scale: of the vertical axes; each its own, "slopes" (each its own middle and as many decades, so that equal slopes
     look equal) or "shared". title: for who cannot see it. caption: what a page has below it. heading, note: above and
@@ -206,6 +207,7 @@ class Drawing:
     heading: str = ""
     note: str = ""
     columns: int = 1
+    is_aligned: bool = True
     width: float = 350
     height: float = 225
     scale: VerticalScale = "own"
@@ -418,7 +420,7 @@ def shapes(drawing: Drawing) -> list[list[Shape]]:
     top = 12 + 18 * any(panel.title for panel in panels) + 15 * any(panel.y for panel in panels)
     every = []
     for panel, ys, labels in zip(panels, upright, ends, strict=True):
-        right = beside if labels else drawing.width - 10  # no panel is half empty for names that others have
+        right = beside if labels or drawing.is_aligned else drawing.width - 10
         xs = _Scale.across(panel.x_kind, (x for curve in panel.curves for x in curve.xs))
         every.append([*_panel(panel, _Frame(left, top, right, drawing.height - 40, xs, ys), drawing)])
     return every

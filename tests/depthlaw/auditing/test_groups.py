@@ -197,7 +197,7 @@ def test_a_fault_says_which_tensors_and_what_they_should_have() -> None:
 def test_rates_that_differ_between_roles_are_remarked() -> None:
     def make(model: Any) -> Any:
         own = groups(model, "depth-mup")
-        return [one | {"lr": one["lr"] / 2} if "up_proj" in one["name"] else one for one in own]
+        return [one | {"lr": one["lr"] / 2} if "up_proj.weight" in one["name"] else one for one in own]
 
     found = of("depth-mup", make)
     assert not found.faults
