@@ -361,6 +361,11 @@ class Task:
         if self.objective == "ce" and self.num_classes < 2:
             raise ValueError(f"a cross-entropy has at least 2 classes, not {self.num_classes}")
 
+    @property
+    def reading(self) -> str:
+        """Which of the readings the objective is."""
+        return "loss" if self.objective == "ce" else "logit"
+
     def on(self, config: ModelConfig) -> ModelConfig:
         """The config with the head that the task reads."""
         if self.trains_inputs and config.vocab_size:

@@ -43,12 +43,15 @@ class Ensemble(Transformer):
     """Members as one model: parameters (E, ...), inputs (E, B, T, D) or tokens (E, B, T).
 
     rounding: a relative size; if it is not 0, noise of that size is put on every x_l, as rounding would do.
+    held: a dictionary, or None. By side and index it gets each stream as the first pass makes it, from which every pass
+    reads on, and as the last pass made it.
     factors: a list, or None. Of each norm it receives the least that the norm multiplied by, (E,), 0 where the squares
     overflowed. Without it nobody would see such an overflow: the norm of such entries is 0.
     ValueError where members differ in more than numbers.
     """
 
     rounding = 0.0
+    held: dict[tuple[str, int], tuple[Tensor, Tensor]] | None = None
     factors: list[Tensor] | None = None
 
     def __init__(
@@ -94,6 +97,10 @@ class Ensemble(Transformer):
         return torch.tensor(of_members, **self._kind)[:, None, None, None]
 
     def on_stream(self, side: str, index: int, x_BTD: Tensor) -> Tensor:
+        if self.held is not None:
+            still_BTD, _ = self.held.get((side, index), (x_BTD.detach(), x_BTD))
+            self.held[side, index] = still_BTD, x_BTD
+            return still_BTD
         if not self.rounding:
             return x_BTD
         noise = torch.randn(x_BTD.shape, generator=self._generator, **self._kind)

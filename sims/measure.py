@@ -43,10 +43,13 @@ from depthlaw.sims.update import (
     draw_inputs,
     finite_changes,
     first_order,
+    hidden_size,
     layers_of,
     linear_up_to,
     real_step,
     roles_of,
+    second_order,
+    size_of,
     tangents,
 )
 
@@ -61,9 +64,9 @@ class Question:
     """What is measured of the networks of one config.
 
     has_layers: also what each x_l is, and each sublayer's part of the update. has_changes: also what the step does to
-    the other readings. learning_rate: also the real optimizer's step of that length, and up to where it is linear.
-    dtype: float64, float32, or "auto", which takes float32 unless rounding changes a quantity by more than a thousandth
-    there, or a real step is asked for.
+    the other readings. has_second_order: also what it does to second order. learning_rate: also the real optimizer's
+    step of that length, and up to where it is linear. dtype: float64, float32, or "auto", which takes float32 unless
+    rounding changes a quantity by more than a thousandth there, or a real step is asked for.
     """
 
     config: ModelConfig
@@ -71,6 +74,7 @@ class Question:
     optimizers: tuple[str, ...] = ("sgd",)
     has_layers: bool = False
     has_changes: bool = False
+    has_second_order: bool = False
     learning_rate: float | None = None
     dtype: str = "float64"
     device: str = "cpu"
@@ -82,7 +86,7 @@ class Question:
 
     @property
     def keeps_steps(self) -> bool:
-        return self.has_changes or self.learning_rate is not None
+        return self.has_changes or self.has_second_order or self.learning_rate is not None
 
     @property
     def num_sublayers(self) -> int:
@@ -104,8 +108,8 @@ class Result:
 
     Quantities are named optimizer/role, such as adam/q or adam/update (all branch matrices); lamb/real_step, the update
     along its real first step, which differs from the definition; adam/layer/ROLE/NUMBER; adam/change/READING/ROLE;
-    adam/finite/READING, adam/linear_up_to; and layer/SIDE/INDEX/NAME. unreliable: quantities that rounding decides,
-    which are not in values, each with the relative change that rounding makes of it.
+    adam/second/READING/NAME; adam/finite/READING, adam/linear_up_to; and layer/SIDE/INDEX/NAME. unreliable:
+    quantities that rounding decides, which are not in values, each with the relative change that rounding makes of it.
     """
 
     seeds: list[int]
@@ -231,7 +235,7 @@ def _chunk(question: Question, num_seeds: int, free: int | None = None) -> tuple
     if question.learning_rate is not None:
         # Every step, all gradients; of the real optimizer weights, gradients and two moments, and what it moved.
         copies = 8 + len(question.optimizers)
-    elif question.has_changes:
+    elif question.keeps_steps:
         copies = 3 + len(question.optimizers)
 
     def fitting(recomputes: bool) -> int:
@@ -375,6 +379,8 @@ def _part(
             values |= _by_layer(model, order, optimizer)
         if question.has_changes:
             values |= _changes(question, model, inputs, order, optimizer)
+        if question.has_second_order:
+            values |= _second_order(question, model, inputs, order, optimizer)
         if question.learning_rate is not None:
             values |= _finite(question, model, inputs, order, optimizer)
     if question.has_layers:
@@ -415,20 +421,38 @@ def _unit(question: Question, optimizer: str) -> float:
 def _changes(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
-    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit."""
+    """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit; of
+    "representation" the last hidden state's change over that state."""
     step, unit = order.steps[optimizer], _unit(question, optimizer)
+    still = hidden_size(model, inputs, question.task)
     present = dict.fromkeys(role for _, _, role in model.tagged())
     groups = {"update": [role for role in present if role in BRANCH_ROLES], **{role: [role] for role in present}}
     changes = {}
     for name, roles in groups.items():
-        for reading, value in _moved(tangents(model, inputs, question.task, step, roles)).items():
+        moved = _moved(tangents(model, inputs, question.task, step, roles))
+        for reading, value in {**moved, "representation": moved["hidden"] / still}.items():
             changes[f"{optimizer}/change/{reading}/{name}"] = value / unit
     return changes
 
 
 def _moved(readings: dict[str, Tensor]) -> dict[str, Tensor]:
     """A hidden state's move is its root mean square over all entries."""
-    return readings | {"hidden": readings["hidden"].square().flatten(1).mean(1).sqrt()}
+    return readings | {"hidden": size_of(readings["hidden"])}
+
+
+def _second_order(
+    question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
+) -> dict[str, Tensor]:
+    """By reading, the first order and the size of the second, per unit learning rate and its square, in the optimizer's
+    unit; and what the second is over the first, of a step whose first order moves the objective by 1 (0 where
+    nothing moves)."""
+    orders = second_order(model, inputs, question.task, order.steps[optimizer])
+    moved, unit, values = orders[question.task.reading][0].abs(), _unit(question, optimizer), {}
+    for reading, (first, second) in orders.items():
+        over_first = torch.where(first * moved == 0, 0, second / first / moved).abs()
+        numbers = {"first": first.abs() / unit, "second": second.abs() / unit**2, "over_first": over_first}
+        values |= {f"{optimizer}/second/{reading}/{name}": value for name, value in numbers.items()}
+    return values
 
 
 def _finite(

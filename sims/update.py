@@ -32,6 +32,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +97,7 @@ def readings(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> dic
 
 def objective(model: Ensemble, hidden: Tensor, inputs: Inputs, task: Task) -> Tensor:
     """The number (E,) that the optimizer makes smaller."""
-    return readings(model, hidden, inputs, task)["loss" if task.objective == "ce" else "logit"]
+    return readings(model, hidden, inputs, task)[task.reading]
 
 
 # ---------------------------------------------------------------- first order
@@ -524,6 +525,9 @@ def divergences(order: FirstOrder) -> dict[int, Divergence]:
 # ---------------------------------------------------------------- along a step
 
 
+Held = dict[tuple[str, int], tuple[Tensor, Tensor]]
+
+
 class _Reader(nn.Module):
     """Every reading, and "hidden", the last hidden state of the tokens that are read: (E, B, T, D); or, with
     has_all_logits, the logits alone, (E, B, T, C)."""
@@ -532,16 +536,23 @@ class _Reader(nn.Module):
         super().__init__()
         self.model, self.inputs, self.task = model, inputs, task
 
-    def forward(self, *, has_all_logits: bool = False) -> dict[str, Tensor]:
+    def forward(self, *, has_all_logits: bool = False, held: Held | None = None) -> dict[str, Tensor]:
+        if held is not None:
+            self.model.held, last = held, self.model.config.num_sums
+            try:
+                self.model(self.inputs.x, self.inputs.y)
+            finally:
+                self.model.held = None
+            return {f"{side}/{at}": moved for (side, at), (_, moved) in held.items() if 0 < at <= last[side]}
         hidden = self.model(self.inputs.x, self.inputs.y)
         if has_all_logits:
             return {"logits": self.model.logits(hidden)}
         read = hidden if self.task.readout == "sum" else hidden[..., -1:, :]
         return {**readings(self.model, hidden, self.inputs, self.task), "hidden": read}
 
-    def at(self, weights: Mapping[str, Tensor], *, has_all_logits: bool = False) -> dict[str, Tensor]:
+    def at(self, weights: Mapping[str, Tensor], **asked: Any) -> dict[str, Tensor]:
         given = {f"model.{name}": value for name, value in weights.items()}
-        return functional_call(self, given, (), {"has_all_logits": has_all_logits})
+        return functional_call(self, given, (), asked)
 
 
 def tangents(
@@ -553,6 +564,12 @@ def tangents(
     """
     with torch.no_grad(), forward_ad.dual_level():
         return _unpacked(_Reader(model, inputs, task).at(_moving(model, step, roles)))
+
+
+@torch.no_grad()
+def hidden_size(model: Ensemble, inputs: Inputs, task: Task) -> Tensor:
+    """The root mean square of the last hidden state of the tokens that are read, (E,)."""
+    return size_of(_Reader(model, inputs, task)()["hidden"])
 
 
 def logit_tangents(
@@ -592,6 +609,64 @@ def _unpacked(moved: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name: torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent.clone()
         for name, dual in duals.items()
     }
+
+
+@torch.no_grad()
+def second_order(
+    model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str, Tensor]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """What a step of the branch matrices changes every reading by to first order and to second, (E,) each: per unit
+    learning rate, and per its square. Of "hidden" it is the root mean square, as of "block": what a sublayer's own step
+    changes behind it, given the stream before it as it is without a step, over all sublayers.
+
+    The second order is a difference of exact derivatives. A ReLU's units stay on their side of the kink; what those add
+    that cross it goes as the power 3/2 of the learning rate, and has no second derivative.
+    """
+    reader, held = _Reader(model, inputs, task), Held()
+    model.kinks = {}
+    try:
+        of_network = _orders(model, step, reader.at)
+        of_blocks = _orders(model, step, partial(reader.at, held=held))
+    finally:
+        model.kinks = None
+    sizes = [[size_of(order) for order in orders] for orders in of_blocks.values()]
+    first, second = (torch.stack(several).square().mean(0).sqrt() for several in zip(*sizes, strict=True))
+    hidden = of_network.pop("hidden")
+    return {**of_network, "hidden": (size_of(hidden[0]), size_of(hidden[1])), "block": (first, second)}
+
+
+_SHORT = 1e-6
+"""How far a step goes whose derivatives are compared, as a root mean square."""
+
+
+def _orders(
+    model: Ensemble, step: Mapping[str, Tensor], read: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    def slopes(rates: Tensor) -> dict[str, Tensor]:
+        with forward_ad.dual_level():
+            weights = _moving(model, step, BRANCH_ROLES)
+            return _unpacked(read({name: _ahead(model, name, weights[name], step, rates) for name in weights}))
+
+    first = slopes(torch.zeros(model.num_members).to(next(iter(step.values()))))
+    largest = torch.stack([size_of(value) for value in first.values()]).amax(0)
+    rates = torch.where(largest > 0, _SHORT / largest, _SHORT)
+    ahead, behind = slopes(rates), slopes(-rates)
+    return {
+        name: (value, (ahead[name] - behind[name]) / (4 * rates[(..., *(None,) * (value.dim() - 1))]))
+        for name, value in first.items()
+    }
+
+
+def _ahead(model: Ensemble, name: str, weight: Tensor, step: Mapping[str, Tensor], rates: Tensor) -> Tensor:
+    """The parameter, with its tangent, so far along -step."""
+    if model.roles[name] not in BRANCH_ROLES:
+        return weight
+    return weight - rates[(..., *(None,) * model.num_dims[name])] * step[name]
+
+
+def size_of(change: Tensor) -> Tensor:
+    """The root mean square of a member's entries, (E,)."""
+    return change.reshape(len(change), -1).square().mean(1).sqrt()
 
 
 @torch.no_grad()
@@ -644,12 +719,11 @@ def linear_up_to(model: Ensemble, inputs: Inputs, task: Task, step: Mapping[str,
     optimizer and depth; a member that is not linear at its lower end has 0, one that is at its upper end has that end,
     one that does not move at all infinity.
     """
-    name = "loss" if task.objective == "ce" else "logit"
     reached = torch.where(slope == 0, math.inf, 0.0).to(slope)
     is_linear = slope != 0
     for eighths in range(-4 * 8, 2 * 8 + 1):
         rates = torch.where(slope == 0, 0.0, 10 ** (eighths / 8) / slope)
-        moved = -finite_changes(model, inputs, task, step, rates)[name]
+        moved = -finite_changes(model, inputs, task, step, rates)[task.reading]
         is_linear = is_linear & ((moved / (rates * slope) - 1).abs() <= LINEAR_TO)
         reached = torch.where(is_linear, rates, reached)
         if not is_linear.any():

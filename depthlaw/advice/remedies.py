@@ -243,8 +243,8 @@ class TwoDepths:
             changes = [f"learning rate of the branches x {rate:.3g}"]
             yield self.remedy("learning-rate", changes, note, plain, last, own_rates=dict.fromkeys(branches, rate))
         few = layers_text(self.shallow)
-        if (larger := self._larger_embedding()) is not None and larger.worst < max(map(away, factors.values())) ** 0.5:
-            yield larger  # more than half of the growth is gone
+        if isinstance(self.larger_embedding, Remedy):
+            yield self.larger_embedding
         own_init = [f"init as in the model of {few} layers"] if kept != plain else []
         has_twice = False
         for name, note, laws_of in self.laws():
@@ -263,11 +263,16 @@ class TwoDepths:
                 beside = f"{name} beside what {deep.scheme.name} itself changes with depth"
                 yield self.remedy(f"{name} on top", changes, beside, twice, self.outlook(twice), warnings=[warning])
 
-    def _larger_embedding(self) -> Remedy | None:
-        """The embedding so many times as large in the forward pass that the whole update stays what it was. None where
-        norms stand behind the sums, which divide by any scale, or none at the end; and where it does not hold."""
-        if self.norm == "post" or not self.plain.ends_in_norm or not _moves(self.last.update / self.first.update):
-            return None
+    @cached_property
+    def larger_embedding(self) -> Remedy | str:
+        """The embedding so many times as large in the forward pass that the whole update stays what it was, where that
+        takes away more than half of any role's growth; else why it is no way."""
+        if self.norm == "post":
+            return "the norms behind the sums divide by any scale of it"
+        if not self.plain.ends_in_norm:
+            return "no norm stands before the head, so the logits would be larger by as much"
+        if not _moves(self.last.update / self.first.update):
+            return "the whole update stays what it was without one"
         # Of branches that are small beside the stream, each gradient goes as one over the embedding's scale.
         power = 1 + float(optimizer_named(self.optimizer).gradient_degree)
         scale, config, look = 1.0, self.plain, self.last
@@ -278,11 +283,19 @@ class TwoDepths:
             scale *= left ** (1 / power)
             config = replace(self.plain, embedding_multiplier=self.plain.embedding_multiplier * scale)
             look = self.outlook(config)
-        if away(look.update / self.first.update) >= _SOLVED:
-            return None
+        if away(left := look.update / self.first.update) >= _SOLVED:
+            return f"no scale that was tried holds the whole update; at x {scale:.3g} it is x {left:.3g}"
         note = "the stream is so much larger beside the branches, as it is with a smaller branch weight"
         changes = [f"embedding x {scale:.4g} in the forward pass, its learning rate as it is"]
-        return self.remedy("embedding", changes, note, config, look)
+        remedy, factors = self.remedy("embedding", changes, note, config, look), factors_of(self.first, self.last)
+        worst = max(factors, key=lambda role: away(factors[role]))
+        if remedy.worst >= away(factors[worst]) ** 0.5:
+            at = remedy.worst_role
+            return (
+                f"x {scale:.3g} would hold the whole update, but leave {at} x {remedy.leaves[at]:.3g}, not much better "
+                f"than {worst} x {factors[worst]:.3g} where nothing is changed"
+            )
+        return remedy
 
     def is_whole(self, name: str, note: str) -> bool:
         """Whether a law is worth a remedy of its own at both depths: derived for this optimizer, and in use."""
@@ -344,6 +357,8 @@ class TwoDepths:
                     f"the numbers of {name} change with the depth, so {remedy.name} does the job twice and does not "
                     f"hold the update: x {remedy.leaves[remedy.worst_role]:.3g} in {remedy.worst_role}"
                 )
+        if isinstance(self.larger_embedding, str):
+            yield f"a larger or smaller embedding is no way here: {self.larger_embedding}"
         by_name = {remedy.name: remedy for remedy in remedies}
         by_name.setdefault(name, by_name["nothing"])
         members = ("su-adam", "su-lamb") if self.num_sides == 1 else ("residual-weight", "init-gain")

@@ -39,7 +39,14 @@ def run(
     roles: bool = options.ROLES,
     by_layer: bool = options.BY_LAYER,
     changes: bool = option(
-        "Also show what each role's step does to the logit, the last hidden state and, with --loss ce, the loss.",
+        "Also show what each role's step does to the logit, the last hidden state, by itself and relative to its size "
+        "(representation), and, with --loss ce, the loss.",
+        None,
+        MORE,
+    ),
+    second_order: bool = option(
+        "Also show what the step changes to second order beside the first: in a sublayer, in the last hidden state and "
+        "in the logit.",
         None,
         MORE,
     ),
@@ -94,7 +101,7 @@ def run(
     with refusing():
         workers = workers_of(scheduler, device)
         kept = _read(record, workers.device, dtype)
-        extras = Extras(by_layer, changes, learning_rate)
+        extras = Extras(by_layer, changes, second_order, learning_rate)
         free = None if scheduler is None else workers.free
         check_memory(asked, stack.optimizer, kept, extras, free)  # before the prediction, which may take minutes
     predictions, reason = _predicted(asked, stack.optimizer)
@@ -236,6 +243,8 @@ def show(answer: Mapping[str, Any], plot: Path | None, *, has_roles: bool, is_in
         show_layers(page, row)
         if "finite" in row:
             page.say(_finite(row, answer["learning_rate"]))
+    if "second_order_exponents" in answer:
+        _show_second_order(page, answer)
     page.wrote(plot)
     if answer["record"] is not None:
         page.say_where(f"Kept in {answer['record']}.", "dim")
@@ -361,12 +370,49 @@ def _finite(row: Mapping[str, Any], rate: float) -> str:
     )
 
 
+_WHERE = {"block": "a sublayer", "hidden": "last hidden state", "logit": "logit", "loss": "loss"}
+"""The readings whose second order is shown, in the order of the network."""
+
+
+def _show_second_order(page: Page, answer: Mapping[str, Any]) -> None:
+    unit = words.unit_text(answer)
+    page.say("What the step of the branch matrices changes to second order beside the first:")
+    where = {reading: text for reading, text in _WHERE.items() if reading in answer["second_order_exponents"]}
+
+    def lines() -> Iterator[list[str] | None]:
+        for reading, text in where.items():
+            yield None
+            for place, row in enumerate(answer["rows"]):
+                orders = row["second_order"][reading]
+                over = orders["over_first"]
+                interval = "" if over["low"] is None else rf" \[{max(over['low'], 0):.2g}, {over['high']:.2g}]"
+                predicted = "-" if over["predicted"] is None else f"{over['predicted']:.3g}"
+                cells = [_mean(orders[order], 3).split(" ")[0] for order in ("first", "second", "over_first")]
+                name = "" if place else text
+                yield [name, str(row["num_sublayers"]), *cells[:2], f"{cells[2]}{interval}", predicted]
+
+    heads = ["in", "L", "first", "second", "second over first", "predicted"]
+    page.show(grid(heads, lines(), texts=["in"], unbroken=["second over first"]))
+    for reading, text in where.items():
+        if found := exponent_text(answer["second_order_exponents"][reading]):
+            page.say(f"In {text if text.startswith('a ') else f'the {text}'}, second over first: {found}.")
+    page.say(
+        f"first, second: root mean squares, per unit learning rate and its square, divided by {unit} and its square. a "
+        "sublayer: what its own step changes behind it, given the stream that it has without a step. second over "
+        f"first: of a step whose first order changes the {'loss' if 'loss' in where else 'logit'} by 1, [ ] 95 % "
+        "interval. Units of a ReLU stay on their side of its kink.",
+        "dim",
+    )
+
+
 def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
     page.say(
         f"L = {row['num_sublayers']}: what a step of each role alone changes, per unit learning rate, divided by "
-        f"{unit}; hidden: root mean square"
+        f"{unit}; hidden: root mean square; representation: the same over that of the last hidden state itself"
     )
     readings = row["changes"]
     heads = ["role", *(reading.replace("_", " ") for reading in readings)]
     roles = next(iter(readings.values()))
     page.show(grid(heads, ([role, *(_mean(of[role], 2) for of in readings.values())] for role in roles), ["role"]))
+    if (predicted := readings["representation"]["update"]["predicted"]) is not None:
+        page.say(f"Predicted for the representation, of all branch matrices: {predicted:.3g}.")

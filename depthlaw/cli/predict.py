@@ -105,7 +105,7 @@ def run(
         print_json(answer)
         return
     page = Page()
-    if transformer.attention or stack.is_visited:
+    if transformer.attention or stack.is_walked:
         _show_transformers(page, answer, has_roles=roles, is_in_layers=transformer.is_in_layers)
     else:
         _show_stacks(page, answer)
@@ -125,9 +125,9 @@ def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How
     transformer.check_given()
     if width is not None and not transformer.attention:
         raise BadInputError("--width needs --attention: without it the prediction is at infinite width")
-    if how.is_precise and not (transformer.attention or stack.is_visited):
+    if how.is_precise and not (transformer.attention or stack.is_walked):
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
-    if transformer.attention or stack.is_visited:
+    if transformer.attention or stack.is_walked:
         return _of_transformers(stack, transformer, width, how)
     if how.by_layer:
         raise BadInputError("--by-layer needs --attention: FFNs alone have no prediction by layer")
@@ -166,10 +166,6 @@ def _of_stacks(stack: Stack) -> dict[str, Any]:
     if stack.sublayers is None:
         raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
     lists = stack.lists(stack.sublayers)
-    if stack.activation not in options.names(options.ACTIVATIONS):
-        raise BadInputError(
-            f"--activation {stack.activation}, a gated FFN, needs --attention (allowed: {options.ACTIVATIONS})"
-        )
     chosen = stack.chosen_scheme()
 
     from depthlaw.network.predicted_rows import document_of_stacks
@@ -270,6 +266,10 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
             page.say(f"Next term, {order['next_term_is']}: {order['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")
+    moved = {row["num_sublayers"]: row["representation"] for row in answer["rows"] if row["representation"] is not None}
+    if moved:
+        numbers = ", ".join(f"{value:.4g} at L = {words.short(length)}" for length, value in moved.items())
+        page.say(f"The last hidden state moves, relative to itself and divided by d_model, by {numbers}.", "dim")
     page.say(f"Holds at {answer['holds']}.", "dim")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network
-from depthlaw.network.predicted_rows import predicted_row, with_jacobians
+from depthlaw.network.predicted_rows import predicted_row, representation, with_jacobians
 from depthlaw.sims import stats
 from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES, ModelConfig
 from depthlaw.sims.records.record import Measurement
@@ -17,6 +17,7 @@ from depthlaw.system.files import document
 
 if TYPE_CHECKING:
     from depthlaw.theory.meanfield.setting import Prediction
+    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
 
 
 def document_of_measurements(
@@ -50,7 +51,20 @@ def document_of_measurements(
         holds=next((prediction.holds for prediction in predictions if prediction is not None), None),
         exponent=exponent(rows, [measurement.values.get("update", ()) for measurement in measured]),
         record=None if record is None else str(record),
+        **_exponents_of_second_order(rows, measured),
     )
+
+
+def _exponents_of_second_order(rows: Sequence[Mapping[str, Any]], measured: Sequence[Measurement]) -> dict[str, Any]:
+    """By reading, of what the second order is over the first, in L; nothing where it was not asked for."""
+    exponents: dict[str, Any] = {}
+    for reading in rows[0].get("second_order", {}):
+        samples = [measurement.values[f"second/{reading}/over_first"] for measurement in measured]
+        found = [row["second_order"][reading]["over_first"]["predicted"] for row in rows]
+        exponents[reading] = exponent(
+            [{**row, "update": value, "unreliable": {}} for row, value in zip(rows, found, strict=True)], samples
+        )
+    return {"second_order_exponents": exponents} if exponents else {}
 
 
 def row(network: Network, optimizer: str, prediction: Prediction | None, measured: Measurement) -> dict[str, Any]:
@@ -58,9 +72,12 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, measure
     nothing = {"update": None, "log10_update": None, "roles": {}}
     predicted = nothing if prediction is None else predicted_row(prediction)
     roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in measured.values]
+    step = network.step_of_signs(optimizer)
+    moved = {} if network.is_walked or prediction is None else {"representation": representation(step)}
     return {
         **network.lengths,
         **predicted,
+        **moved,
         **_beside(measured.values.get("update"), predicted["update"]),
         "by_role": {
             role: _beside(_of_role(role, measured, network, optimizer), predicted["roles"].get(role)) for role in roles
@@ -70,7 +87,7 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, measure
         "diverged": [{"seed": seed, **place.model_dump()} for seed, place in measured.diverged.items()],
         "unreliable": dict(measured.unreliable),
         "real_step": _estimate(measured.values["real_step"]) if "real_step" in measured.values else None,
-        **_with_jacobians(_extras(measured), network.config(optimizer)),
+        **_with_jacobians(_with_steps(_extras(measured), step, network.d_model), network.config(optimizer)),
     }
 
 
@@ -107,13 +124,16 @@ def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
 
 
 def _extras(measured: Measurement) -> dict[str, Any]:
-    """changes: by reading and role. finite: at the learning rate that was asked for. streams: by side and l, of x_l.
-    updates_by_layer: by role, of the first, second, ... sublayer that has it, the encoder's first."""
+    """changes: by reading and role. second_order: by reading. finite: at the learning rate that was asked for.
+    streams: by side and l, of x_l. updates_by_layer: by role, of the first, second, ... sublayer that has it, the
+    encoder's first."""
     extras: dict[str, Any] = {}
     for name, values in measured.values.items():
         match name.split("/"):
             case ["change", reading, role]:
                 extras.setdefault("changes", {}).setdefault(reading, {})[role] = _estimate(values)
+            case ["second", reading, number]:
+                extras.setdefault("second_order", {}).setdefault(reading, {})[number] = _estimate(values)
             case ["finite", reading]:
                 extras.setdefault("finite", {})[reading] = _estimate(values)
             case ["linear_up_to"]:
@@ -123,6 +143,22 @@ def _extras(measured: Measurement) -> dict[str, Any]:
             case ["layer", side, index, quantity]:
                 stream = extras.setdefault("streams", {}).setdefault(side, {}).setdefault(index, {})
                 stream[quantity] = _estimate(values)["measured"]
+    return extras
+
+
+def _with_steps(extras: dict[str, Any], step: StepOfSigns | None, d: int) -> dict[str, Any]:
+    """With what is predicted of the changes of a step beside the update, None where it is not derived."""
+    first, second = (None, None) if step is None else (step.block_first / d**0.5, step.block_second / d**1.5)
+    block = {"first": first, "second": second, "over_first": None}
+    if step is not None and first and second and step.logit:
+        block["over_first"] = second / first / abs(step.logit)
+    for reading, numbers in extras.get("second_order", {}).items():
+        for name, number in numbers.items():
+            number["predicted"] = block[name] if reading == "block" else None
+    moved = None if step is None else step.representation / d**0.5
+    for reading, roles in extras.get("changes", {}).items():
+        for role, number in roles.items():
+            number["predicted"] = moved if (reading, role) == ("representation", "update") else None
     return extras
 
 

@@ -34,6 +34,7 @@ class Extras:
 
     has_layers: bool = False
     has_changes: bool = False
+    has_second_order: bool = False
     learning_rate: float | None = None
 
     def named(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from depthlaw.sims.config import ModelConfig, Task
     from depthlaw.theory.kernel.predict import KernelUpdate
     from depthlaw.theory.meanfield.setting import Prediction
+    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
 
 FFN = "ffn"
 """The FFN-only stack of the theorems; the other architectures alternate attention and FFN."""
@@ -136,7 +137,7 @@ class Network:
     @property
     def is_walked(self) -> bool:
         """Whether theory of it is the kernel rung's, which goes through it sublayer by sublayer."""
-        return self.arch != FFN or self.visits > 1
+        return self.arch != FFN or self.visits > 1 or self.activation not in ACTIVATIONS
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -220,19 +221,27 @@ class Network:
         """At infinite width: of the FFN-only stack its second moments, of the others the kernel rung.
 
         advance: of the kernel rung, told how many passes over a sublayer were done, two of each. effort: of the kernel
-        rung, its quasi-random points in units of what is usual. NoTheoryError, in one line, where there is none: an
-        activation of two inputs, or what the kernel rung does not know. Layers that are visited again are for the
-        kernel rung, FFNs alone too.
+        rung, its quasi-random points in units of what is usual. NoTheoryError, in one line, where there is none, or
+        for what the kernel rung does not know. Gated FFNs, and layers that are visited again, are for the kernel rung,
+        FFNs alone too.
         """
         if self.is_walked:
             return self._kernel_prediction(optimizer, advance, effort)
         from depthlaw.theory.meanfield.setting import Setting
         from depthlaw.theory.meanfield.update import predict_setting
 
-        if self.activation not in ACTIVATIONS:
-            raise NoTheoryError(f"there is no theory of a stack of gated FFNs ({self.activation}); --attention has it")
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
+
+    def step_of_signs(self, optimizer: str) -> StepOfSigns | None:
+        """What a step does to the stream itself, of a stack of FFNs; None where it is not derived."""
+        from depthlaw.theory.meanfield.setting import Setting
+        from depthlaw.theory.meanfield.step_of_signs import step_of_signs
+
+        if self.is_walked:
+            return None
+        setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
+        return step_of_signs(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
         from depthlaw.network.predicted_rows import KernelPrediction

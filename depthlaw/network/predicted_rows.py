@@ -15,6 +15,7 @@ from depthlaw.theory.meanfield.setting import HOLDS, Prediction, Setting
 if TYPE_CHECKING:
     from depthlaw.network.network import Network
     from depthlaw.theory.kernel.predict import Stream
+    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
 
 NO_ORDER = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "next_term"))
 NO_ORDER |= {"shown_by": "not derived: the recursion over the layers is numerical; see exponents"}
@@ -44,6 +45,7 @@ def document_of_stacks(
     """Stacks of FFNs with these numbers of sublayers. gains: w and v by sublayer, in place of the
     scheme's; there is no leading order of them. ValueError, in one line, for a depth that the scheme does not have."""
     from depthlaw.sims.config import NORMALISATION
+    from depthlaw.theory.meanfield.step_of_signs import step_of_signs
     from depthlaw.theory.meanfield.update import predict_setting
 
     predictions = [predict_setting(setting, length, **gains) for length in lengths]
@@ -53,7 +55,11 @@ def document_of_stacks(
         activation=setting.activation.name,
         norm_kind=setting.scheme.stack.norm_function or setting.norm_kind.value,
         unit=NORMALISATION[setting.optimizer.name]._asdict(),
-        rows=[{"num_sublayers": prediction.num_sublayers, **predicted_row(prediction)} for prediction in predictions],
+        rows=[
+            {"num_sublayers": length, **predicted_row(prediction)}
+            | {"representation": representation(step_of_signs(setting, length, **gains))}
+            for length, prediction in zip(lengths, predictions, strict=True)
+        ],
         leading_order=None if gains else leading_order(setting),
         holds=HOLDS,
     )
@@ -104,6 +110,11 @@ def after_start(
         growth = {"exponent": exponents(rows)["update"], "is_power_law": are_power_laws(rows)["update"]}
         laws[law] = {"updates": [row["update"] for row in rows], **growth}
     return {**asked, "laws": laws}
+
+
+def representation(step: StepOfSigns | None) -> float | None:
+    """How far the last hidden state moves, over its own size and the width; None where that is not derived."""
+    return None if step is None else finite(step.representation)
 
 
 def predicted_row(prediction: Prediction) -> dict[str, Any]:

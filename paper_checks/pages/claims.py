@@ -59,6 +59,7 @@ QUESTIONS: Mapping[str, Sequence[str]] = {
     "Does a network begin as the identity?": ["RZ-01", "SK-01", "CT-01", "NG-01"],
     "Does sqrt(log L) keep Sub-LN's update from growing?": ["S2-03", "S2-08", "S2-13", "S2-20", "S3-12", "S3-14"],
     "Does DeepNorm's update stay constant?": ["DN-02", "DN-03", "DN-10", "DN-14"],
+    "Does the second order of a step vanish beside the first as a network gets deeper?": ["CP-02", "TP-03", "NF-01"],
     "How do eps and weight decay go with depth?": ["CP-01", "CP-05"],
 }
 """By what people ask: the claims that answer, whose source they are."""

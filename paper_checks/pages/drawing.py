@@ -194,6 +194,7 @@ class Panel:
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
     """Panels of one size. columns: of a file; a page has as many as fit. width, height: of a panel, in pixels.
+    is_aligned: whether panels whose curves have no names end where those end that have some.
 
     scale: of the vertical axes; each its own, "slopes" (each its own middle and as many decades, so that equal slopes
     look equal) or "shared". title: for who cannot see it. caption: what a page has below it. heading, note: above and
@@ -206,6 +207,7 @@ class Drawing:
     heading: str = ""
     note: str = ""
     columns: int = 1
+    is_aligned: bool = True
     width: float = 350
     height: float = 225
     scale: VerticalScale = "own"
@@ -411,13 +413,14 @@ class _Frame:
 def shapes(drawing: Drawing) -> list[list[Shape]]:
     """Of each panel, from its upper left corner."""
     panels, upright = drawing.panels, _upright(drawing)
-    ends = [curve.label for panel in panels for curve in panel.shown if not curve.is_beside]
-    longest = max((len(line) for label in ends for line in label.split("\n")), default=0)
-    right = drawing.width - 10 - _LETTER * longest - _GUTTER * bool(longest)
+    ends = [[curve.label for curve in panel.shown if curve.label and not curve.is_beside] for panel in panels]
+    longest = max((len(line) for labels in ends for label in labels for line in label.split("\n")), default=0)
+    beside = drawing.width - 10 - _LETTER * longest - _GUTTER * bool(longest)
     left = 10 + _LETTER * max((len(scale.label(tick)) for scale in upright for tick in scale.ticks), default=0)
     top = 12 + 18 * any(panel.title for panel in panels) + 15 * any(panel.y for panel in panels)
     every = []
-    for panel, ys in zip(panels, upright, strict=True):
+    for panel, ys, labels in zip(panels, upright, ends, strict=True):
+        right = beside if labels or drawing.is_aligned else drawing.width - 10
         xs = _Scale.across(panel.x_kind, (x for curve in panel.curves for x in curve.xs))
         every.append([*_panel(panel, _Frame(left, top, right, drawing.height - 40, xs, ys), drawing)])
     return every

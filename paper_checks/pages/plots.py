@@ -85,7 +85,7 @@ def with_layers(drawing: Drawing, sublayers: Rows, at: str) -> Drawing:
             curves.append(Curve(label=side if len(sides) > 1 else "", line=line, points=points, colour=colour))
         panels.append(Panel(title=f"{title}, {at}", curves=curves, x="sublayer", y=y, x_kind="linear", y_kind=kind))
     first = [replace(panel, title="the update, by role") for panel in drawing.panels]
-    return replace(drawing, panels=[*first, *panels], columns=2, height=320)
+    return replace(drawing, panels=[*first, *panels], columns=2, height=320, is_aligned=False)
 
 
 ByDepth = Sequence[tuple[float, Mapping[str, Any]]]

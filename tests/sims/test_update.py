@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.sims.ensemble import Ensemble, Member
 from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
 from depthlaw.sims.optim import MIXED, OPTIMIZERS
@@ -25,6 +26,8 @@ from depthlaw.sims.update import (
     objective,
     real_step,
     roles_of,
+    second_order,
+    size_of,
     tangents,
 )
 
@@ -235,6 +238,40 @@ def test_inputs_are_each_seed_s_own_and_correlated_as_asked() -> None:
 def test_a_task_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Task(**change)
+
+
+def test_second_order_is_what_bends_a_finite_step() -> None:
+    """Readings; and of each sublayer by itself, what its own step alone changes behind it."""
+    task = TASKS["ce, sum"]
+    model, inputs = setting(task, decoder=())
+    step = first_order(model, inputs, task, ["adam"], keeps_steps=True).steps["adam"]
+    step = {name: step[name] if model.roles[name] in BRANCH_ROLES else 0 * step[name] for name in step}
+    found, rate = second_order(model, inputs, task, step), torch.full((len(SEEDS),), 1e-4).double()
+    up, down = (finite_changes(model, inputs, task, step, sign * rate) for sign in (1, -1))
+    for name in ("logit", "loss", "hidden"):
+        first, second = (up[name] - down[name]) / 2e-4, (up[name] + down[name]) / 2e-8
+        wanted = (size_of(first), size_of(second)) if name == "hidden" else (first, second)
+        for value, close in zip(found[name], wanted, strict=True):
+            assert torch.allclose(value, close, rtol=1e-3)
+
+    def streams(index: int, rate: float) -> Tensor:
+        weights = {name: p.detach().clone() for name, p, _ in model.tagged()}
+        with torch.no_grad():
+            for name, p, _ in model.tagged():
+                p.sub_(rate * step[name] if f"encoder_{index}_" in name else 0)
+            moved = model.streams(inputs.x)[index + 1]
+            for name, p, _ in model.tagged():
+                p.copy_(weights[name])
+        return moved
+
+    squares = torch.zeros(2, len(SEEDS)).double()
+    for index in (0, 1):
+        still, up_there, down_there = (streams(index, rate) for rate in (0, 1e-4, -1e-4))
+        squares[0] += size_of((up_there - down_there) / 2e-4).square() / 2
+        squares[1] += size_of((up_there + down_there - 2 * still) / 2e-8).square() / 2
+    for value, square in zip(found["block"], squares, strict=True):
+        assert torch.allclose(value, square.sqrt(), rtol=1e-3)
+    assert model.kinks is model.held is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

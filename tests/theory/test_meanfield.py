@@ -18,6 +18,7 @@ import depthlaw.theory.meanfield.recursion as recursion
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.recursion import by_leap, by_recursion
 from depthlaw.theory.meanfield.setting import Prediction, Setting
+from depthlaw.theory.meanfield.step_of_signs import step_of_signs
 from depthlaw.theory.meanfield.update import from_closed_form, predict, predict_setting
 from depthlaw.theory.schemes import SCHEMES, custom_scheme
 from depthlaw.theory.stack import transfer
@@ -188,3 +189,16 @@ def test_small_branches_of_one_s_own_take_no_digits(gain: str) -> None:
     assert from_closed_form(setting, form, 50).update == pytest.approx(by_recursion(setting, 50).update, rel=1e-12)
     assert update_order(setting).coefficient == 2 / Rational(gain) ** 2
     assert len(str(form.roles["fc1"])) < 200
+
+
+@pytest.mark.parametrize("name", ["pre-ln", "depth-mup", "gpt2", "ln-scaling", "t-fixup"])
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "identity"])
+def test_a_step_of_signs_moves_the_logit_by_the_update(name: str, activation: str) -> None:
+    """Walked from the other end."""
+    setting = Setting.of(name, "adam", activation)
+    for length in (1, 7, 64):
+        step = step_of_signs(setting, length)
+        assert step is not None
+        assert step.logit == pytest.approx(predict_setting(setting, length).update, rel=1e-12)
+    assert step_of_signs(Setting.of(name, "adam", "gelu"), 2) is step_of_signs(Setting.of(name, "sgd"), 2) is None
+    assert step_of_signs(Setting.of("post-ln", "adam"), 2) is None

@@ -84,7 +84,7 @@ BESIDE_CLAIM: Sequence[CheckOfClaim] = (
 )
 OF_GROUPS: Sequence[Check] = (groups.ungrouped, groups.grouped_twice, groups.strangers, groups.decayed)
 """Of the user's optimizer, where it is given."""
-GROUPS_BESIDE_CLAIM: Sequence[CheckOfClaim] = (groups.rates, groups.epsilons)
+GROUPS_BESIDE_CLAIM: Sequence[CheckOfClaim] = (groups.rates, groups.between_roles, groups.epsilons)
 
 
 class Supersedes(NamedTuple):

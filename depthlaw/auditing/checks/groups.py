@@ -13,6 +13,7 @@ from depthlaw.auditing.fixes import Edit
 from depthlaw.auditing.groups import Groups, Setting, is_of_branch, roles_of
 from depthlaw.auditing.laws import CLEAR, NEAR
 from depthlaw.auditing.models import Beside, Depth, Models
+from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.sims.optim import NORMALISATION
 
 _FEW = 4
@@ -109,6 +110,21 @@ def rates(beside: Beside) -> Faults:
         yield Remark("how learning rates go with depth is compared where several numbers of layers are built")
     for roles, settings in by_roles.items():
         yield from _off(beside, "rate", "learning rate", "lr", roles, settings, lambda _: NEAR)
+
+
+def between_roles(beside: Beside) -> Faults:
+    """Learning rates that differ between matrices of the branches at one depth, which a scheme or recipe gives one."""
+    depth, roles_at = beside.last, dict[float, dict[str, None]]()
+    for name, roles in roles_of(depth.built).items():
+        settings = () if depth.groups is None else depth.groups.settings[name]
+        if settings and (rate := settings[0].learning_rate) and set(roles) <= set(BRANCH_ROLES):
+            roles_at.setdefault(rate, {}).update(dict.fromkeys(roles))
+    if len(roles_at) > 1:
+        text = "; ".join(f"{rate:.4g} of {listed([*roles])}" for rate, roles in sorted(roles_at.items()))
+        yield Remark(
+            f"matrices of the branches have different learning rates, {text}; {beside.name} gives all of them one, "
+            "with which the update is predicted"
+        )
 
 
 def epsilons(beside: Beside) -> Faults:

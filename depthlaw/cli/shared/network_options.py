@@ -43,7 +43,7 @@ class Stack:
         complete=options.schemes,
     )
     activation: str = option(
-        f"The activation: {options.ACTIVATIONS}; with attention {options.GATED}, too.",
+        f"The activation: {options.ACTIVATIONS}; or, of gated FFNs, {options.GATED}.",
         "relu",
         known=options.ANY_ACTIVATION,
     )
@@ -58,9 +58,10 @@ class Stack:
     gain: Law | None = option("With --norm: the init gain of W1 and W2, as C L^P.")
 
     @property
-    def is_visited(self) -> bool:
-        """Whether layers are visited more often than once."""
-        return max(self.visits or [1]) > 1
+    def is_walked(self) -> bool:
+        """Whether FFNs alone are summed sublayer by sublayer, without a leading order: where layers are visited more
+        often than once, and of gated ones."""
+        return max(self.visits or [1]) > 1 or self.activation not in options.names(options.ACTIVATIONS)
 
     @property
     def given_laws(self) -> dict[str, Law]:

@@ -194,7 +194,11 @@ def test_a_larger_embedding_is_a_remedy_where_norms_before_the_branches_divide_b
     remedy = named(advice, "embedding")
     assert advice.factors["update"] > 2 > 1.1 > remedy.leaves[ALL] > 0.9 and not remedy.keeps_forward
     assert remedy.worst < named(advice, "nothing").worst ** 0.5
-    assert "embedding" not in {one.name for one in asked("adamw", **POST).remedies}
+    assert not any("embedding is no way" in remark for remark in advice.remarks)
+    forgets = asked("adamw", **POST)
+    assert "embedding" not in {one.name for one in forgets.remedies}
+    (why,) = (remark for remark in forgets.remarks if "embedding is no way" in remark)
+    assert why.endswith("the norms behind the sums divide by any scale of it")
 
 
 def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:

@@ -112,7 +112,8 @@ RIGHT: dict[str, tuple[str | None, Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", often(RIGHT, 2))
 def test_right_groups_are_not_accused(name: str) -> None:
     found = of(*RIGHT[name])
-    assert not found.faults and not any("vectors have" in remark for remark in found.remarks)
+    assert not found.faults
+    assert not any(words in remark for remark in found.remarks for words in ("vectors have", "different learning"))
 
 
 # ---------------------------------------------------------------- wrong ones
@@ -191,6 +192,17 @@ def test_a_fault_says_which_tensors_and_what_they_should_have() -> None:
     assert fault.expected == "epsilon 1e-08 at 2 layers, 5e-09 at 4 layers"
     _, stale = sorted(of_wrong("a copy of one").faults, key=lambda fault: fault.kind)
     assert stale.found == "of 64 x 32"
+
+
+def test_rates_that_differ_between_roles_are_remarked() -> None:
+    def make(model: Any) -> Any:
+        own = groups(model, "depth-mup")
+        return [one | {"lr": one["lr"] / 2} if "up_proj.weight" in one["name"] else one for one in own]
+
+    found = of("depth-mup", make)
+    assert not found.faults
+    (remark,) = (remark for remark in found.remarks if "different learning rates" in remark)
+    assert "0.00025 of fc1; 0.0005 of q, k, v, out and fc2; depth-mup gives all of them one" in remark
 
 
 def test_weight_decay_of_vectors_and_of_the_embedding_is_remarked() -> None:

@@ -87,6 +87,7 @@ def test_exponents() -> None:
         ("--scheme rezero --optimizer adam --sublayers 4", ["branch_weight"]),
         ("--scheme rezero --optimizer adam --sublayers 4 --attention", ["branch_weight", "embedding", "head"]),
         ("--scheme pre-ln --optimizer lamb --sublayers 1 --attention", ["norm_gain", "embedding", "head", "q", "out"]),
+        ("--scheme pre-ln --optimizer adam --sublayers 2 --activation geglu", ["fc1", "fc2", "fc3"]),
         ("--scheme pre-ln --optimizer sgd --sublayers 1 --attention", ["bias", "norm_gain", "norm_bias", "embedding"]),
     ],
 )
@@ -105,6 +106,23 @@ def test_units() -> None:
         total = row["measured"] + row["by_role"]["head"]["measured"]
         assert row["finite"]["first_order"]["measured"] == pytest.approx(-rate * unit * total, rel=1e-6)
         assert row["changes"]["logit"]["update"]["measured"] == pytest.approx(-row["measured"], rel=1e-6)
+
+
+def test_what_a_step_changes_to_second_order_and_in_the_representation() -> None:
+    found = answer(
+        "--scheme depth-mup --optimizer adam --sublayers 2,8 --width 256 --seeds 12 --second-order --changes"
+    )
+    for row in found["rows"]:
+        block, moved = row["second_order"]["block"], row["changes"]["representation"]["update"]
+        for number in (block["first"], block["second"], moved):
+            assert 0.9 * number["low"] < number["predicted"] < 1.1 * number["high"]
+        assert moved["predicted"] == pytest.approx(row["representation"] / 256**0.5)
+        assert set(row["second_order"]) == {"block", "hidden", "logit"}
+    exponents = found["second_order_exponents"]
+    assert exponents["block"]["low"] < -0.5 < exponents["block"]["high"] < exponents["hidden"]["low"]
+    assert exponents["block"]["predicted"] == pytest.approx(-0.5, abs=0.03)
+    assert exponents["hidden"]["high"] > -0.1
+    assert "second_order_exponents" not in answer(SMALL)
 
 
 def test_seeds() -> None:
@@ -137,6 +155,10 @@ READ = {
         "a real step of learning rate 0.01",
         "Linear, to a tenth",
         "Real lamb",
+    ],
+    "--scheme gpt2 --optimizer adam --sublayers 2,4 --width 16 --seeds 2 --changes --second-order": [
+        "Predicted for the representation",
+        "In a sublayer, second over first: exponent in L: measured",
     ],
 }
 

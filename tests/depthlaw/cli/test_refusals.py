@@ -31,7 +31,6 @@ REFUSED = {
     "predict --scheme pre-ln,llama-2 --optimizer sgd --sublayers 4": "llama-2 is a recipe",
     "predict --scheme pre-ln,gpt2 --optimizer sgd --sublayers 4 --plot a.svg": "--plot draws one scheme",
     "explain zebra": "nothing here speaks of 'zebra'",
-    f"predict {STACK} --sublayers 4 --activation swiglu": "swiglu, a gated FFN, needs --attention",
     f"measure {STACK} {KEPT} --activation rleu": "does not know 'rleu'; did you mean relu",
     f"measure {STACK} {KEPT} --device cuda": "torch sees no GPU here",
     "rule --norm post-ln --optimizer sgd --arch encoder --layers 4": "did you mean post?",
