@@ -381,6 +381,10 @@ def of_model(
     )
     built: dict[tuple[int, ...], int] = {}
     for depth in answer.depths:
+        if depth.built.joined:
+            name = type(depth.built.module).__name__
+            unread = depth.built.joined[0].removeprefix("encoder: ")
+            raise ValueError(f"there is no advice for {name}, not all of which is read: {unread}")
         if (other := built.setdefault(tuple(depth.counts.values()), depth.asked)) != depth.asked:
             raise ValueError(
                 f"the builder takes no notice of its number: asked for {other} and for {depth.asked} layers, it builds "

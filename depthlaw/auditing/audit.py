@@ -203,7 +203,8 @@ def audit(
     missed: Mapping[str, tuple[float, float]] = {}
     beyond: dict[int, dict[str, Mapping[str, float]]] = {}
     answer: KernelUpdate | None = None
-    if measures:
+    is_whole = not depths[-1].built.joined  # else how many layers a deeper model has is not known
+    if measures and is_whole:
         try:
             for depth in depths:
                 config = as_config(depth.built)
@@ -218,9 +219,8 @@ def audit(
         except (ValueError, ArithmeticError) as error:
             rows, answer = [], None
             remarks.append(f"there is no prediction of this block: {in_words(error)}")
-    is_whole = not depths[-1].built.joined  # else how many layers a deeper model has is not known
     has_asked = findings.faults and claimed is not None and not any(f.kind in NO_LAW for f in findings.faults)
-    if rows and is_whole and has_asked and claimed is not None:
+    if rows and has_asked and claimed is not None:
         beyond, missing = far_off(depths, findings, claimed, optimizer, rows, far, advance)
         remarks += missing
     if beyond and claimed is not None:
@@ -333,7 +333,7 @@ def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int
 def _nearest(depths: Sequence[Depth], optimizer: str) -> Nearest | None:
     """The scheme or recipe that the module differs least from; of equals a recipe, which says more."""
     best: Nearest | None = None
-    if any(sub.is_unknown for sub in depths[-1].built.sublayers):
+    if depths[-1].built.joined or any(sub.is_unknown for sub in depths[-1].built.sublayers):
         return None  # of which too little is known to tell by
     names = [*((name, "recipe") for name in RECIPES), *((name, "scheme") for name in SCHEMES)]
     for name, kind in names:

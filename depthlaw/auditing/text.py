@@ -46,9 +46,13 @@ def title(audit: Answer, num_counted: int | None = None, num_changes: int = 0) -
     built = type(audit.depths[-1].built.module).__name__
     start = f"{built} of {', '.join(map(str, audit.layers))} layers under {audit.optimizer}"
     if audit.claimed is not None:
+        if audit.depths[-1].built.joined:
+            start += ", not all of which is read"
         explodes = _grows(audit) if audit.exponential is not None or audit.explodes else ""
         return f"{start}, compared with {audit.claimed.name}: {text}{explodes}"
     grows = _grows(audit)
+    if audit.depths[-1].built.joined:
+        return f"{start}, not all of which is read: {text} in what is"
     if audit.nearest is None:
         return f"{start}, like no scheme or recipe that is known: {text}{grows}"
     name = f"the {_kind(audit)} {audit.nearest.name}"

@@ -1366,6 +1366,18 @@ def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callabl
     assert str(like_it).splitlines()[-1] == rest[-1], "the advice is of the user's own model, with its own names"
 
 
+def test_of_a_model_that_is_not_read_as_a_whole_nothing_is_predicted() -> None:
+    """A U-Net: what stands between the two ends of a join is not read, so its layers are not those of the model."""
+    build = gallery_field.u_net.build
+    answer = audit(build, (4, 8), seeds=2)
+    assert not answer.predicted and answer.exponential is None and answer.nearest is None
+    assert "not all of which is read: no faults in what is" in " ".join(str(answer).splitlines()[:2])
+    assert "depthlaw advise" not in str(answer)
+    assert "not all of which is read, compared with gpt2" in repr(audit(build, (4, 8), recipe="gpt2", measures=False))
+    with pytest.raises(ValueError, match="there is no advice for UNet, not all of which is read: behind .* U-Net"):
+        depthlaw.advise(build, from_layers=4, layers=8)
+
+
 def test_what_differs_and_is_no_fault_by_itself_stands_below_the_headline(beside: Callable[..., None]) -> None:
     beside("gpt2")
     lines = str(audit(transformer(replace(GPT_2, is_tied=True), flat), (2, 4), measures=False)).splitlines()
