@@ -33,6 +33,7 @@ from depthlaw.auditing.beyond import (
     extrapolated,
     far_off,
     in_words,
+    is_useless,
     learning_rates,
     left_out,
     lost_gradients,
@@ -203,6 +204,7 @@ def audit(
     missed: Mapping[str, tuple[float, float]] = {}
     beyond: dict[int, dict[str, Mapping[str, float]]] = {}
     answer: KernelUpdate | None = None
+    growth: Growth | None = None
     is_whole = not depths[-1].built.joined  # else how many layers a deeper model has is not known
     if measures and is_whole:
         try:
@@ -215,7 +217,8 @@ def audit(
             if not any(fault.kind == "identical-layers" for fault in findings.faults):  # which says so itself
                 missed = missed_by(depths, rows)
                 grown = rows[-1]["update"] / rows[0]["update"] if rows[0]["update"] else math.inf
-                remarks += outside(depths[-1], missed, Growth.of(depths[0], depths[-1], grown))
+                growth = Growth.of(depths[0], depths[-1], grown)
+                remarks += outside(depths[-1], missed, growth)
         except (ValueError, ArithmeticError) as error:
             rows, answer = [], None
             remarks.append(f"there is no prediction of this block: {in_words(error)}")
@@ -231,6 +234,7 @@ def audit(
     if rates and of_law is not None:  # what is promised of all faults together is said once
         also = tuple(Code(line) for line in rates)
         faults[faults.index(of_law)] = replace(of_law, program=(*of_law.program, *also))
+    has_law = has_law and not is_useless(missed, growth)
     grows = exponential(depths, findings, optimizer) if has_law and rows else None
     if not faults and (grows is not None or overflows):
         faults = [*no_norm_anywhere(depths[-1].built)]

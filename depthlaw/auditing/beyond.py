@@ -145,8 +145,8 @@ def first_of_all(built: Built) -> str:
     """What is to be done about numbers that grow from layer to layer, before anything else."""
     if any(sub.norms for sub in built.sublayers):
         return (
-            "first mend the weights of its stream and its branches: `depthlaw audit` with the scheme that it is to be "
-            "says which are off"
+            "what helps is other weights of its stream and its branches, as `depthlaw rule` has them; where it is to "
+            "be a scheme that has those, `depthlaw audit` with that name says which are off"
         )
     return (
         "its branches have no norm, so every layer multiplies the stream: first put a norm before each branch "
@@ -422,14 +422,13 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Gro
         if out
         else "The prediction leaves out that the width is finite, and nothing else that is known"
     )
-    ratios = [max(is_ / predicted, predicted / is_) for is_, predicted in missed.values()]
     rest = ""
-    if max(ratios) >= _USELESS and growth is not None and growth.is_as_predicted:
+    if is_useless(missed, growth):
+        rest = ", and no prediction of it at any depth"
+    elif is_useless(missed) and growth is not None:
         rest = (
             f". It is off in size; how it grows is as predicted, on which alone `depthlaw advise` rests: {growth.text}"
         )
-    elif max(ratios) >= _USELESS:
-        rest = ", and no prediction of it at any depth"
     yield (
         f"at {depth.asked} layers what is measured is not what is predicted "
         f"({', '.join(off[:4])}{' ...' if len(off) > 4 else ''}), so trust what is measured{rest}. {why}"
@@ -438,6 +437,12 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Gro
 
 _USELESS = 3.0
 """A factor between what is predicted and what is measured."""
+
+
+def is_useless(missed: Mapping[str, tuple[float, float]], growth: Growth | None = None) -> bool:
+    """Whether predictions are so far off, in size and in how they grow, that nothing is to be told by them."""
+    ratios = [max(is_ / predicted, predicted / is_) for is_, predicted in missed.values()]
+    return max(ratios, default=1) >= _USELESS and not (growth is not None and growth.is_as_predicted)
 
 
 def with_effect(

@@ -1374,7 +1374,7 @@ def test_of_a_model_that_is_not_read_as_a_whole_nothing_is_predicted() -> None:
     assert "not all of which is read: no faults in what is" in " ".join(str(answer).splitlines()[:2])
     assert "depthlaw advise" not in str(answer)
     assert "not all of which is read, compared with gpt2" in repr(audit(build, (4, 8), recipe="gpt2", measures=False))
-    with pytest.raises(ValueError, match="there is no advice for UNet, not all of which is read: behind .* U-Net"):
+    with pytest.raises(ValueError, match=r"there is no advice for UNet, not all of which is read: behind .* U-Net"):
         depthlaw.advise(build, from_layers=4, layers=8)
 
 
