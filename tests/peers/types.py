@@ -40,8 +40,7 @@ _MOST = 200
 _LEFT_OUT = "left out"
 """What hangs on the machine is told, and not kept."""
 JUDGED = {
-    "fastspeech2_conformer": "right: its two stacks have their own numbers of layers, which --hf does not set, and a "
-    "postnet behind the last layer's norm",
+    "fastspeech2_conformer": "right: its two stacks have their own numbers of layers, which --hf does not set",
     "flava": "right: its three stacks have numbers of layers of their own, which --hf does not set",
     "higgs_audio_v2": "right: each token goes through one of two FFNs, and is put back by its place; that is not read",
     "hrm_text": "right: it has a number of layers for each of its stacks, which --hf does not set",

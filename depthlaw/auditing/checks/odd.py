@@ -173,7 +173,7 @@ def _siblings(built: Built, side: str) -> dict[Siblings, list[Sublayer]]:
             in_layer[sub.layer] += 1
             name = pattern_of(sub.called)
             by_name.setdefault(name if name != sub.called else str(in_layer[sub.layer]), []).append(sub)
-        has_several = len(by_name) > 1 and min(map(len, by_name.values())) > 1
+        has_several = max(in_layer.values()) > 1 and len(by_name) > 1 and min(map(len, by_name.values())) > 1
         apart |= {(*key, name): own for name, own in by_name.items()} if has_several else {key: group}
     return apart
 
