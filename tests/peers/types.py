@@ -48,6 +48,8 @@ JUDGED = {
     "maskformer": "right: its backbone has its layers in stages, which --hf does not set",
     "mimi_encoder": "right: it is published without a final norm, and a convolution reads its stream",
     "moonshine": "right: its encoder has a number of layers of its own, which --hf does not set",
+    "nanochat": "a fault: one over the square root of 2N counts both sublayers of a layer, and is given to attention's "
+    "output matrix alone",
     "nemotron_h": "right: its layers are those of a pattern, which --hf does not lengthen",
     "pocket_tts_audio_tokenizer_encoder": "right: as Mimi's encoder, which it is",
     "pp_doclayout_v4": "a fault: the sums of its first decoder layer start at 1e-15, where the norms' epsilon is 1e-5",
