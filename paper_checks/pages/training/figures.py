@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 from statistics import fmean, geometric_mean
 
 from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
@@ -52,7 +53,7 @@ Row = Sequence[float | None]
 """A number for each x, None where there is none."""
 
 
-_IN_FILE: Mapping[str, Mapping[str, str]] = {
+_IN_FILE: Mapping[str, Mapping[str, Any]] = {
     "best-losses": {
         "heading": f"Loss after a short training, by learning rate, of {BEST_LAYERS[0]} to {BEST_LAYERS[-1]} layers",
         "note": "Lines: means over seeds. Dots: the best learning rate of each seed, and its loss there.",
