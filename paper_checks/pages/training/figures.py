@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 from statistics import fmean, geometric_mean
+from typing import Any
 
 from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
 from depthlaw.paper_checks.experiments import NAMES
