@@ -88,8 +88,8 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
     parts: dict[str, list[Weight]] = {}
     for weight in built.weights:
         parts.setdefault(weight.name, []).append(weight)
-    rows, slices = {}, []
-    for name, parameter in built.module.named_parameters():
+    rows, slices, parameters = {}, [], dict(built.module.named_parameters())
+    for name, parameter in parameters.items():
         if name in parts:
             weights = parts[name]
             fold = [folds.get(weight.side, 1.0) if weight.role in _LAST else 1.0 for weight in weights]
@@ -115,6 +115,11 @@ def changed_by(remedy: Remedy, network: OwnNetwork, optimizer: str, *, is_tuned:
         rows[name] = Row(
             role, rates.get(role, 1.0) * fold**power, eps.get(role, 1.0) / fold, fold * vectors.get(name, 1.0), False
         )
+    for name in built.unused:  # an expert that no token went to is as those of its name that were used
+        shape, uneven = parameters[name].shape, {weight.name for weight, _ in slices}
+        alike = [of for of in parts if pattern_of(of) == pattern_of(name) and parameters[of].shape == shape]
+        if alike and uneven.isdisjoint(alike):
+            rows[name] = rows[alike[0]]
     has_head = bool(built.tied) or any(row.role == "head" for row in rows.values())
     others = Row("other") if has_head else Row("head", rates.get("head", 1.0), eps.get("head", 1.0))
     return Changed(rows, folds, slices, must_change, others)

@@ -175,8 +175,11 @@ class Flow:
         self.graph.add_node(self.end)
         while waiting:
             node = waiting.pop()
-            for operand, _ in node.next_functions:
+            for operand, index in node.next_functions:
                 if operand is None:
+                    continue
+                if 0 in shape_of(operand, index):  # such as an expert's that no token went to
+                    self.cuts.add((operand, node))
                     continue
                 if operand not in self.graph:
                     waiting.append(operand)

@@ -403,6 +403,47 @@ def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> Non
     assert names["find"](names["PARAMETERS"], "layers.1.mlp.gate.weight")[:2] == ("other", 1)
 
 
+class Routed(nn.Module):
+    """Experts in a list, of which the router's best gets a token. skips: whether those without tokens are not called."""
+
+    def __init__(self, *, skips: bool) -> None:
+        super().__init__()
+        self.skips = skips
+        self.router, self.experts = nn.Linear(D, 6, False), nn.ModuleList(Gated() for _ in range(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, -2)
+        weight, chosen = self.router(flat).softmax(-1).max(-1)
+        out = torch.zeros_like(flat)
+        for place, expert in enumerate(self.experts):
+            (rows,) = (chosen == place).nonzero(as_tuple=True)
+            if len(rows) or not self.skips:
+                out = out.index_add(0, rows, weight[rows, None] * expert(flat[rows]))
+        return out.view_as(x)
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_an_expert_that_gets_no_token_is_as_the_others(skips: bool) -> None:
+    """Of a few tokens that a model is read with some experts get none; whether they are called without is the same."""
+
+    def routed(num_layers: int) -> nn.Module:
+        model = Odd(num_layers)
+        for block in model.stack:
+            block.two = Routed(skips=skips)
+        for name, matrix in model.named_parameters():
+            if ".two." in name:
+                nn.init.normal_(matrix, std=0.02)
+        return model
+
+    (advice,) = of_model(routed, 2, [8], "adamw")
+    rows = pasted(advice.code(advice.named("learning-rate")))
+    roles = {name: rows["find"](rows["PARAMETERS"], name) for name, _ in routed(8).named_parameters() if ".two." in name}
+    assert {row[0] for name, row in roles.items() if "router" in name} == {"other"}
+    of_experts = {row[:2] for name, row in roles.items() if "experts" in name}
+    assert {role for role, _ in of_experts} == {"fc1", "fc2", "fc3"}
+    assert len({rate for _, rate in of_experts}) == 1 and 1 not in {rate for _, rate in of_experts}
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
