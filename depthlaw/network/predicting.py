@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from depthlaw.network import ANY_WIDTH, EFFORT
 from depthlaw.network.network import Network, check_words, sublayers_of
+from depthlaw.recipes.catalogue import RECIPES
 from depthlaw.recipes.catalogue import recipe as recipe_named
 from depthlaw.recipes.catalogue import scheme as scheme_named
 from depthlaw.theory.schemes import Scheme
@@ -77,7 +78,8 @@ def predict(
     if layers is None and arch is None:
         if width is not None or network.keys() - {"visits"}:
             given = "width" if width is not None else next(iter(network))
-            raise ValueError(f"{given} is of a Transformer: give layers, or arch")
+            published = f"; recipe={chosen.name!r} is the published model" if chosen.name in RECIPES else ""
+            raise ValueError(f"{given} is of a Transformer: give layers, or arch{published}")
         from depthlaw.theory.meanfield.update import predict as predict_stack
 
         assert num_sublayers is not None

@@ -404,7 +404,7 @@ def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> Non
 
 
 class Routed(nn.Module):
-    """Experts in a list, of which the router's best gets a token. skips: whether those without tokens are not called."""
+    """Experts in a list, the best of which gets a token. skips: whether those without tokens are not called."""
 
     def __init__(self, *, skips: bool) -> None:
         super().__init__()
@@ -437,7 +437,8 @@ def test_an_expert_that_gets_no_token_is_as_the_others(skips: bool) -> None:
 
     (advice,) = of_model(routed, 2, [8], "adamw")
     rows = pasted(advice.code(advice.named("learning-rate")))
-    roles = {name: rows["find"](rows["PARAMETERS"], name) for name, _ in routed(8).named_parameters() if ".two." in name}
+    names = [name for name, _ in routed(8).named_parameters() if ".two." in name]
+    roles = {name: rows["find"](rows["PARAMETERS"], name) for name in names}
     assert {row[0] for name, row in roles.items() if "router" in name} == {"other"}
     of_experts = {row[:2] for name, row in roles.items() if "experts" in name}
     assert {role for role, _ in of_experts} == {"fc1", "fc2", "fc3"}

@@ -47,6 +47,10 @@ def test_python_and_the_command_give_one_number(question: dict[str, Any], comman
         ({"optimizer": "sgd", "num_sublayers": 4}, "give one of scheme and recipe"),
         ({"scheme": "pre-ln", "optimizer": "sgd"}, "give one of layers and num_sublayers"),
         ({"scheme": "pre-ln", "optimizer": "sgd", "num_sublayers": 4, "width": 8}, "width is of a Transformer"),
+        (
+            {"scheme": "gpt2", "optimizer": "sgd", "num_sublayers": 4, "width": 8},
+            "recipe=.gpt2. is the published model",
+        ),
         ({"recipe": "gpt2", "optimizer": "adamw"}, "layers is wanted"),
         ({"recipe": "gpt2", "optimizer": "adamw", "layers": 2, "activation": "silu"}, "activation does not go with"),
         ({"recipe": "gpt2", "optimizer": "adamw", "layers": 2, "arch": "encoder"}, "is of decoder kind"),
