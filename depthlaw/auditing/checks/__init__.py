@@ -106,6 +106,7 @@ SUPERSEDES: Sequence[Supersedes] = (
         ),
     ),
     Supersedes("norms", "post", (ends.norms_of_embeddings,)),
+    Supersedes("epsilon", None, (odd.odd_sizes,)),  # a larger one makes what its norm gives smaller
 )
 
 _Models = TypeVar("_Models", bound=Models)
