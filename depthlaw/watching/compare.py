@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from depthlaw.watching.record import Look, NothingYetError, Run, check_architect
 
 ALIKE = 1.5
 """Up to so many times as far is alike: another batch and other weights alone make about a tenth or two."""
+BENT = 2.0
+"""Up to so many times as much as the logits moved may the parts of the roles add up to, in a step that is told as it
+is: beyond that most of it is of second order."""
 MATTERS = 0.05
 """The least share of what a step changes at which a role is told, as the advice has it of the update."""
 WHOLE = "whole"
@@ -146,6 +150,14 @@ class Comparison:
         lines = lost + lines
         if small := [role.role for role in self.roles if not role.matters]:
             lines.append(f"Below {100 * MATTERS:.0f} % of what a step changes in both runs: {', '.join(small)}")
+        for name, run in zip(self.names, (self.first, self.second), strict=True):
+            looks = [(look.first_order / look.whole, look) for look in run.looks if look.first_order and look.whole]
+            bent, look = max(looks, key=itemgetter(0), default=(0.0, None))
+            if look is not None and bent > BENT:
+                lines.append(
+                    f"The step of {name} at {_at(place_of(look, self.by), self.by)} is far from linear: what its roles "
+                    f"do adds up to {bent:.2g} times what the logits moved, so compare the roles and not the whole"
+                )
         whys = [_why_none(run) for run in (self.first, self.second)]
         if why := whys[0] if whys[0] == whys[1] else "":
             lines.append(f"The first steps were not predicted: {why}")

@@ -68,6 +68,16 @@ def test_the_verdict_names_what_moved_further_and_what_did_not(tmp_path):
     ]
 
 
+def test_a_step_that_is_far_from_linear_is_said_to_be(tmp_path):
+    first, second = (run(tmp_path / name, {"fc2": flat()}, num_layers=n) for name, n in (("a", 12), ("b", 48)))
+    bent = second.model_copy(
+        update={"looks": [look.model_copy(update={"first_order": 6.2 * look.whole}) for look in second.looks]}
+    )
+    assert not any("linear" in line for line in compare(first, second).verdict)
+    (line,) = (line for line in compare(first, bent).verdict if "linear" in line)
+    assert line.startswith("The step of 48 layers at step 0 is far from linear") and "6.2 times" in line
+
+
 def test_steps_that_only_one_run_was_looked_at_are_between_two_looks_or_left_out(tmp_path):
     first = run(tmp_path / "a", {"fc2": {0: 1.0, 10: 4.0, 20: 4.0}})
     second = run(tmp_path / "b", {"fc2": {5: 6.0, 10: 4.0, 30: 1.0}}, num_layers=48)
