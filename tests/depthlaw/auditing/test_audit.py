@@ -20,7 +20,7 @@ from transformers import CONFIG_MAPPING
 
 import depthlaw
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.beyond import Growth, extrapolated, missed_by, no_power, outside
+from depthlaw.auditing.beyond import Growth, extrapolated, is_useless, missed_by, no_power, outside
 from depthlaw.auditing.builders import hugging_face
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.initialise import Initialised
@@ -1364,6 +1364,47 @@ def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callabl
     assert "--recipe llama-2" in str(right)
     like_it = audit(transformer(LLAMA, flat), (2, 4), seeds=2)
     assert str(like_it).splitlines()[-1] == rest[-1], "the advice is of the user's own model, with its own names"
+
+
+@pytest.mark.usefixtures("beyond")
+def test_no_growth_is_told_by_a_prediction_that_the_measurement_contradicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    far, grown = {"fc1": (1.0, 4.0)}, estimate([1.9, 2.0, 2.1])
+    assert is_useless(far) and is_useless(far, Growth(grown, 20.0, 3))
+    assert not is_useless(far, Growth(grown, 2.0, 3))
+    assert not is_useless({"fc1": (1.0, 1.5)}) and not is_useless({})
+    build = transformer(replace(gallery_field.VASWANI, branch_weight=gallery_field.alpha), xavier)
+    assert audit(build, (8, 16), seeds=1).exponential is not None
+    monkeypatch.setattr("depthlaw.auditing.audit.is_useless", lambda *_: True)
+    assert audit(build, (8, 16), seeds=1).exponential is None
+
+
+class InTurn(nn.Module):
+    """Two stacks that are gone through in turn, twice, each with a norm at its end, as in a hierarchical model."""
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+
+        def stack() -> nn.ModuleList:
+            return nn.ModuleList(
+                nn.TransformerEncoderLayer(64, 4, 256, 0.0, batch_first=True, norm_first=True)
+                for _ in range(num_layers)
+            )
+
+        self.low, self.high = stack(), stack()
+        self.low_norm, self.high_norm = nn.LayerNorm(64), nn.LayerNorm(64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            for blocks, norm in ((self.low, self.low_norm), (self.high, self.high_norm)):
+                for block in blocks:
+                    x = block(x)
+                x = norm(x)
+        return x
+
+
+def test_stacks_in_turn_are_not_accused_of_the_norm_at_their_ends() -> None:
+    faults = audit(InTurn, (3, 4, 5), measures=False).faults
+    assert "norms" not in {fault.kind for fault in faults}, [fault.what for fault in faults]
 
 
 def test_of_a_model_that_is_not_read_as_a_whole_nothing_is_predicted() -> None:
