@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from multiprocessing import active_children
 from types import TracebackType
@@ -27,10 +27,10 @@ class Workers(Executor):
     3
     """
 
-    def __init__(self, num_workers: int) -> None:
+    def __init__(self, num_workers: int, *, preload: Sequence[str] = ()) -> None:
         from depthlaw.sims.training.sweep import pool
 
-        self._executor = pool(num_workers)
+        self._executor = pool(num_workers, preload=preload)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         with shielded():  # it may start a process, which would leave a traceback of its imports

@@ -12,6 +12,11 @@ from depthlaw.paper_checks.claims.claim import Claim, Kind
 from depthlaw.paper_checks.claims.sources import sources
 
 
+def modules() -> list[str]:
+    """The names of the modules that hold the claims."""
+    return [module.name for module in walk_packages(papers.__path__, f"{papers.__name__}.")]
+
+
 @cache
 def claims() -> dict[str, Claim]:
     """Every claim by its id, in the order of the sources.
@@ -19,8 +24,7 @@ def claims() -> dict[str, Claim]:
     They stand in ``CLAIMS`` of the modules of ``paper_checks/papers``. ValueError where an id stands twice, a claim
     uses what does not exist, or claims use one another in a circle.
     """
-    modules = (import_module(module.name) for module in walk_packages(papers.__path__, f"{papers.__name__}."))
-    listed = [claim for module in modules for claim in getattr(module, "CLAIMS", ())]
+    listed = [claim for name in modules() for claim in getattr(import_module(name), "CLAIMS", ())]
     prefixes = [source.prefix for source in sources().values()]
     listed.sort(key=lambda claim: (prefixes.index(sources()[claim.source].prefix), claim.id))
     by_id: dict[str, Claim] = {}

@@ -28,7 +28,7 @@ from depthlaw.paper_checks.claims.claim import (
     try_mutants,
 )
 from depthlaw.paper_checks.claims.sources import sources
-from depthlaw.paper_checks.papers.registry import claims, results_of
+from depthlaw.paper_checks.papers.registry import claims, modules, results_of
 from depthlaw.paper_checks.routes.tables.derived import TABLES, side_by_side
 from depthlaw.paper_checks.verify import tables_file
 from depthlaw.paper_checks.verify.concord import agreements
@@ -192,13 +192,13 @@ def check_all(
         if progress is not None:
             progress("checking claims", done, total)
 
-    # A process of its own imports everything, and derives again what others derived: half of what quick checks cost.
-    workers = min((os.cpu_count() or 1) // (2 if quick else 1), len(ids))
+    # Before its first claim a process imports them all, which costs what a dozen of quick checks do.
+    workers = min(os.cpu_count() or 1, len(ids) // (12 if quick else 1))
     if workers <= 1:
         num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), count(1)
         return [check(claims()[id_], with_mutants, quick, lambda: tell(next(done), num_parts)) for id_ in ids]
     entries: dict[str, Entry] = {}
-    with Workers(workers) as pool:
+    with Workers(workers, preload=modules()) as pool:
         pending = [pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)]
         for future in as_completed(pending):
             entries |= {entry["id"]: entry for entry in future.result()}

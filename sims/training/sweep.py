@@ -29,7 +29,7 @@ from concurrent.futures import (
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from traceback import extract_tb
 from typing import Any, NamedTuple
 
@@ -392,17 +392,24 @@ def _in_one_line(error: BaseException) -> str:
 # ---------------------------------------------------------------- executors
 
 
-def pool(num_workers: int) -> ProcessPoolExecutor:
+def pool(num_workers: int, *, preload: Sequence[str] = ()) -> ProcessPoolExecutor:
     """Processes of this machine, each with one thread for its arithmetic, started as they are needed.
 
-    Started afresh, not forked: a fork of a process with threads, as torch has, may hang.
+    Started afresh, not forked: a fork of a process with threads, as torch has, may hang. preload: modules that all of
+    them use, where importing those is much of the work: a process that does nothing else imports them, and the others
+    are forks of that one, where the system has forks.
 
     >>> from depthlaw.sims.training.sweep import pool
     >>> with pool(2) as executor:  # no process yet
     ...     print(type(executor).__name__)
     ProcessPoolExecutor
     """
-    return ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_begin_worker)
+    if preload and "forkserver" in get_all_start_methods():
+        context = get_context("forkserver")
+        context.set_forkserver_preload(list(preload))
+    else:
+        context = get_context("spawn")
+    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_begin_worker)
 
 
 def _begin_worker() -> None:
