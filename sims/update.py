@@ -576,7 +576,7 @@ def logit_tangents(
     model: Ensemble,
     inputs: Inputs,
     step: Mapping[str, Tensor],
-    input_steps: tuple[Tensor, Tensor | None],
+    input_steps: tuple[Tensor | None, Tensor | None],
     roles: Sequence[str],
 ) -> Tensor:
     """The derivative of every logit (E, B, T, C) along -step, by forward mode: per unit learning rate.

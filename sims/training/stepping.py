@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,6 +130,24 @@ class Weights:
                 group["lr"] = group["peak"] * state.config.rate_at(step)
             state.optimizer.step()
 
+    def step_under(self, gradients: Tensor, members: Sequence[int], step: int) -> Tensor:
+        """The rows (E, P) behind the step that would be taken with these gradients (E, P). It is not taken: weights,
+        gradients and what the optimizers keep are then as before."""
+        rows, own = self.rows.clone(), self.gradients.clone()
+        kept = [copy.deepcopy(optimizer.state_dict()) for optimizer in self._optimizers]
+        self.gradients.copy_(gradients)
+        self.take_step(members, step)
+        behind = self.rows.clone()
+        self.rows.copy_(rows)
+        self.gradients.copy_(own)
+        for optimizer, state in zip(self._optimizers, kept, strict=True):
+            optimizer.load_state_dict(state)
+        return behind
+
+    @property
+    def _optimizers(self) -> list[Optimizer]:
+        return [member.optimizer for member in self._members]
+
     def keep(self, kept: Sequence[int]) -> None:
         """Drop all members but these."""
         self._members = [self._members[index] for index in kept]
@@ -199,6 +218,10 @@ class Rows(Weights):
             lengths = [rate * group.multiplier for rate, group in zip(rates, groups, strict=True)]
             self.rows[:, columns].addcmul_(self._steps[:, columns], self._column(lengths))
         self._steps.zero_()
+
+    @property
+    def _optimizers(self) -> list[Optimizer]:
+        return [self._optimizer]
 
     def _column(self, numbers: Sequence[float]) -> Tensor:
         return self.rows.new_tensor(numbers)[:, None]

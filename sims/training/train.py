@@ -187,11 +187,17 @@ class Moves(BaseModel):
     by role, root mean square over all entries of the role's parameters, before the step: of the weights, of what they
     have moved since the start, and of the step over its rate. stream: by side, the root mean square of an entry of x_0
     and of the x behind the last sublayer.
+
+    Of the branch matrices' step, ``logits`` also has two parts: "along" is of its projection on the gradient of its own
+    batch, and "unshared" of what another batch in place of it would not have brought: the difference of the two steps,
+    over the square root of 2. loss: by how much the branch matrices' step lowers the loss of its own batch ("own") and
+    of the other one ("other"), to first order and per unit rate. Records of before these were measured lack them.
     """
 
     model_config = _STRICT
 
     logits: dict[str, float | None]
+    loss: dict[str, float | None] = {}
     weights: dict[str, float | None]
     made: dict[str, float | None]
     steps: dict[str, float | None]
@@ -488,7 +494,7 @@ class _Together:
             runs = [self.runs[index] for index in going]
             looks = self._looks() if step in config.measure_at else None
             before = None if looks is None else self._logits_of_probe()
-            standing = self._standing() if looks is not None and config.has_moves else None
+            standing = self._standing(step) if looks is not None and config.has_moves else None
             self._take_step(looks)
             if looks is not None and standing is not None:
                 for run, look, moves in zip(self.runs, looks, self._moves(standing, step), strict=True):
@@ -524,7 +530,7 @@ class _Together:
 
     def _take_step(self, looks: list[dict[str, Any]] | None) -> None:
         step = self.step
-        losses = self._losses_and_gradients(self._batches())
+        losses = self._losses_and_gradients(self._batches(step))
         for run, loss in zip(self.runs, self._summed(losses).tolist(), strict=True):
             if not run.is_over:
                 run.take_loss(loss)
@@ -552,10 +558,10 @@ class _Together:
         self.weights.take_gradients(losses.sum())
         return losses.detach()
 
-    def _batches(self) -> Batch:
-        """The batch of each run, (E, B, ...), or what this process has of it. Runs of one seed have one batch."""
+    def _batches(self, step: int) -> Batch:
+        """The batch of each run at a step, (E, B, ...), or what this process has of it. Runs of one seed have one batch."""
         seeds = list(dict.fromkeys(run.config.seed for run in self.runs))
-        batches = [self._here(self.data.batch(self.config.batch_size, seed, self.step)) for seed in seeds]
+        batches = [self._here(self.data.batch(self.config.batch_size, seed, step)) for seed in seeds]
         of_seeds, places = _to(_stacked(batches), self.device), [seeds.index(run.config.seed) for run in self.runs]
         return of_seeds if places == list(range(len(seeds))) else _each(of_seeds, lambda x: x[places])
 
@@ -628,10 +634,18 @@ class _Together:
             for index in range(len(self.runs))
         ]
 
-    def _standing(self) -> _Standing:
+    def _standing(self, step: int) -> _Standing:
         batch = _part(self._held_out, 0, MOVED)
         rows, vectors, logits = self.weights.rows.clone(), self._vectors_of(batch), self._logits_of(batch)
-        return _Standing(self.network.as_ensemble(rows.dtype), rows, batch, vectors, logits)
+        alive = [index for index, run in enumerate(self.runs) if not run.stopped]
+        own, other = (self._gradients(at) for at in (step, self.config.num_steps + step))
+        instead = self.weights.step_under(other, alive, step)
+        return _Standing(self.network.as_ensemble(rows.dtype), rows, batch, vectors, logits, own, other, instead)
+
+    def _gradients(self, step: int) -> Tensor:
+        """Of the batch of a step, or of one that no step has, (E, P)."""
+        self._eager(self._batches(step))
+        return self.weights.gradients.clone()
 
     @torch.no_grad()
     def _moves(self, standing: _Standing, step: int) -> list[dict[str, Any]]:
@@ -657,6 +671,22 @@ class _Together:
             of_all = of_all + change
             of_branches = of_branches + change if role in BRANCH_ROLES else of_branches
             moved[role] = _rms(change)
+        own, other, instead = (
+            {name: rows[name] for name, role in roles_of_name.items() if role in BRANCH_ROLES}
+            for rows in map(
+                self.weights.named,
+                (standing.own, standing.other, (standing.rows - standing.instead) / rate_E[:, None]),
+            )
+        )
+        loss = {"own": _along(own, steps), "other": _along(other, steps)}
+        share_E = (loss["own"] / _along(own, own)).to(standing.rows.dtype)
+        parts = {
+            "along": {name: torch.einsum("e...,e->e...", grad, share_E) for name, grad in own.items()},
+            "unshared": {name: (steps[name] - step) / math.sqrt(2) for name, step in instead.items()},
+        }
+        for name, part in parts.items():
+            of_part = {key.removeprefix("core."): value for key, value in part.items()}
+            moved[name] = _rms(logit_tangents(core, standing.vectors, of_part, (None, None), BRANCH_ROLES))
         whole = (self._logits_of(standing.batch) - standing.logits) / rate_EBTD
         moved |= {"update": _rms(of_branches), "all": _rms(of_all), "whole": _rms(whole)}
         weights, made = self.weights.named(standing.rows), self.weights.named(standing.rows - self._rows_at_start)
@@ -673,6 +703,7 @@ class _Together:
                     name: {role: values[member] for role, values in by_role.items()}
                     for name, by_role in zip(("weights", "made", "steps"), sizes, strict=True)
                 },
+                "loss": {name: float(values[member]) for name, values in loss.items()},
                 "stream": {side: [ends[side, index][member] for index in both] for side, both in sides.items()},
             }
             for member in range(len(self.runs))
@@ -757,13 +788,20 @@ def _replay(function: Callable[[Batch], Tensor], batch: Batch, expected: Tensor)
 
 @dataclass(frozen=True)
 class _Standing:
-    """Networks before a step: their weights, and what they make of a batch (``_Together._vectors_of``)."""
+    """Networks before a step: their weights, and what they make of a batch (``_Together._vectors_of``).
+
+    own, other: gradients (E, P) of the batch of the step and of another one. instead: the weights (E, P) behind the
+    step with the other batch.
+    """
 
     core: Ensemble
     rows: Tensor
     batch: Batch
     vectors: Inputs
     logits: Tensor
+    own: Tensor
+    other: Tensor
+    instead: Tensor
 
 
 # ---------------------------------------------------------------- pieces
@@ -810,6 +848,12 @@ def _stacked(batches: Sequence[Batch]) -> Batch:
     decoder_inputs = [batch.decoder_inputs for batch in batches if batch.decoder_inputs is not None]
     inputs, labels = (torch.stack([getattr(batch, name) for batch in batches]) for name in ("inputs", "labels"))
     return Batch(inputs, torch.stack(decoder_inputs) if decoder_inputs else None, labels)
+
+
+def _along(several: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Tensor:
+    """The inner product (E,) of each member's tensors with the others of the same names."""
+    products = [(x * others[name]).flatten(1).sum(1, dtype=torch.float64) for name, x in several.items()]
+    return torch.stack(products).sum(0)
 
 
 def _rms(x: Tensor) -> list[float]:

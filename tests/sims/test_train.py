@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from depthlaw.sims.model import BRANCH_ROLES, Transformer, alternating, decoder_layers
 from depthlaw.sims.optim import LAMB, MIXED, MuonWithAdamW, group_options
 from depthlaw.sims.training import train as training
-from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, load
+from depthlaw.sims.training.data import HELD_OUT, IGNORED, Batch, Data, load
 from depthlaw.sims.training.stepping import Rows
 from depthlaw.sims.training.train import (
     MOVED,
@@ -400,6 +400,59 @@ def _check_moves(found: Moves, start: Plain, before: Plain, after: Plain, rate: 
     x_0, x_L = found.stream["encoder"]
     assert x_0 == pytest.approx(float(x.detach().square().mean().sqrt()))
     assert x_L is not None and x_L != pytest.approx(x_0, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["sgd", *CLASSES])
+def test_the_parts_of_a_move_are_those_of_its_batch_and_another(name: str, tmp_path: Path) -> None:
+    """The steps are measured from two runs of their own, which differ in the batch of one step alone; what a look asks
+    changes no run."""
+    config = replace(PLAIN, optimizer=name, learning_rate=1e-6, num_steps=3, evaluate_every=3, clip_norm=1e-3)
+    measured, step, num_taken = train(replace(config, measure_at=(1,), has_moves=True)), 1, 2
+    assert measured.losses == train(config).losses
+    found = measured.looks[0].moves
+    assert found is not None
+    until = replace(config, num_steps=num_taken, evaluate_every=num_taken)
+    before, after = (
+        network_after(replace(until, num_steps=1, evaluate_every=1), tmp_path),
+        network_after(until, tmp_path),
+    )
+    there, ends = ({n: p.detach() for n, p in network.named_parameters()} for network in (before, after))
+    branches = [n for n, _, role, _ in before.tagged() if role in BRANCH_ROLES]
+    own, other = (_gradients(before, loss_at(config, before, at), branches) for at in (step, config.num_steps + step))
+    taken = {n: (there[n] - ends[n]) / 1e-6 for n in branches}
+
+    def along(several: dict[str, Tensor], others: dict[str, Tensor]) -> float:
+        return float(sum((several[n] * others[n]).sum() for n in branches))
+
+    assert found.loss == pytest.approx({"own": along(own, taken), "other": along(other, taken)}, rel=1e-3)
+    share = along(own, taken) / along(own, own)
+    assert found.logits["along"] == pytest.approx(_changed(before, {n: share * g for n, g in own.items()}), rel=1e-3)
+    with pytest.MonkeyPatch.context() as patch:
+        batch = Data.batch
+        patch.setattr(Data, "batch", lambda data, size, seed, at: batch(data, size, seed, at + 3 * (at == step)))
+        elsewhere = dict(network_after(until, tmp_path / "another").named_parameters())
+    apart = {n: (elsewhere[n].detach() - ends[n]) / 1e-6 / math.sqrt(2) for n in branches}
+    assert found.logits["unshared"] == pytest.approx(_changed(before, apart), rel=1e-3)
+    assert found.logits["unshared"]
+
+
+def _gradients(network: Plain, loss: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    parameters = dict(network.named_parameters())
+    return dict(zip(names, torch.autograd.grad(loss, [parameters[name] for name in names]), strict=True))
+
+
+def _changed(network: Plain, steps: dict[str, Tensor]) -> float:
+    """The root mean square change of the held-out logits, by a central difference along the steps."""
+    held_out = load(network.data).held_out(MOVED)
+    inputs = held_out.inputs, held_out.decoder_inputs
+    there = {name: p.detach() for name, p in network.named_parameters()}
+    length = 1e-4 / max(float(step.abs().max()) for step in steps.values())
+    with torch.no_grad():
+        ends = [
+            functional_call(network, there | {n: there[n] + sign * length * s for n, s in steps.items()}, inputs)
+            for sign in (1, -1)
+        ]
+    return float((ends[0] - ends[1]).square().mean().sqrt()) / (2 * length)
 
 
 def test_moves_of_runs_together_are_those_of_each_alone_and_of_one_that_diverges_there_are_none() -> None:
