@@ -30,6 +30,19 @@ third unit were thought of then.
   quadrature. A law holds of a scheme if the interval, widened by NEAR on either side, has its slope. The law with the
   least root mean square distance over the schemes is the nearest; it is better than another if the interval of the
   difference, paired by seed, leaves out 0.
+
+Signal and noise, planned when all of the above was there and no run had them:
+
+- Three of the schemes under AdamW at RATE (PARTED) are trained anew, so that each look also has two parts of the step:
+  along the gradient of its own batch, and what another batch in its place would not have brought (``Moves``).
+- Numbers of a seed at a step: the share of U_t squared that is not shared with another batch, and the share along the
+  own gradient, means over the depths; of what the step takes off the loss of its own batch the part that it takes off
+  the other one's; and of the latter its share of what it would be if every entry had the sign for it (agreement), and
+  what it is over the root of its entries' squares (over independent), which is about 1 or less where the directions of
+  the step and of that gradient have nothing to do with each other. Sums over the depths.
+- The law of noise takes them to be so: it is contradicted where the interval of the last number, mean over the late
+  looks, lies above INDEPENDENT. The law of the first step takes every entry to have the sign: it is contradicted where the
+  interval of the agreement lies below AGREED.
 """
 
 from __future__ import annotations
@@ -45,9 +58,12 @@ ADAMW, MUON = "adamw", "muon+adamw"
 SCHEMES = {ADAMW: ("pre-ln", "gpt2", "depth-mup", "completep", "deepnorm"), MUON: ("pre-ln", "depth-mup", "completep")}
 SLOW_SCHEMES = ("pre-ln", "gpt2", "depth-mup")
 """Those that are trained at the slow rate too."""
+PARTED = SLOW_SCHEMES
+"""Those whose looks have signal and noise, at ``RATE``."""
 RATE, SLOW, MUON_RATE = 2.0**-9, 2.0**-11, 2.0**-7
 STEPS = {ADAMW: 96, MUON: 24}
 FLAT, COLLAPSE, NEAR = 0.25, 0.5, 0.15
+INDEPENDENT, AGREED = 2.0, 0.5
 LATE = 32
 MIDDLE = {ADAMW: 64, MUON: 16}
 """The look at which laws are asked what the optimizer made."""

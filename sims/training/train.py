@@ -191,7 +191,8 @@ class Moves(BaseModel):
     Of the branch matrices' step, ``logits`` also has two parts: "along" is of its projection on the gradient of its own
     batch, and "unshared" of what another batch in place of it would not have brought: the difference of the two steps,
     over the square root of 2. loss: by how much the branch matrices' step lowers the loss of its own batch ("own") and
-    of the other one ("other"), to first order and per unit rate. Records of before these were measured lack them.
+    of the other one ("other"), to first order and per unit rate; and what the entries of "other" come to in quadrature
+    ("independent") and in absolute value ("most"). Records of before these were measured lack them.
     """
 
     model_config = _STRICT
@@ -678,7 +679,13 @@ class _Together:
                 (standing.own, standing.other, (standing.rows - standing.instead) / rate_E[:, None]),
             )
         )
-        loss = {"own": _along(own, steps), "other": _along(other, steps)}
+        gained = {name: (grad * steps[name]).double() for name, grad in other.items()}
+        loss = {
+            "own": _along(own, steps),
+            "other": _along(other, steps),
+            "independent": _along(gained, gained).sqrt(),
+            "most": torch.stack([x.abs().flatten(1).sum(1) for x in gained.values()]).sum(0),
+        }
         share_E = (loss["own"] / _along(own, own)).to(standing.rows.dtype)
         parts = {
             "along": {name: torch.einsum("e...,e->e...", grad, share_E) for name, grad in own.items()},

@@ -16,6 +16,8 @@ from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.routes.training.after_start import (
     UNITS,
     Course,
+    Parts,
+    contradicted,
     courses,
     distances,
     holds,
@@ -25,6 +27,7 @@ from depthlaw.paper_checks.routes.training.after_start import (
 from tests import made_runs
 
 SEEDS = 4
+SEEDS_APART = (0.0, 2.0, 4.0, 6.0)
 
 
 def made(moved: Callable[[Trial, int], float]) -> Book:
@@ -72,6 +75,18 @@ def test_the_unit_in_which_curves_fall_together_is_found(unit: int) -> None:
     assert found is not None
     assert found.best == UNITS[unit]
     assert found.has_the_law()
+
+
+def test_the_parts_of_a_step_contradict_the_laws_that_they_do_not_fit() -> None:
+    course = Course.of("pre-ln", ADAMW, made(lambda trial, _: float(trial.num_layers)))
+    assert course.is_parted
+    for several in (course.parts(0), course.late_parts):
+        assert [*several] == [pytest.approx(Parts(1 / 4, 1 / 16, 1 / 4, 1 / 5, 4.0))] * SEEDS
+    assert contradicted(course.late_parts) == ["noise", "first"]
+    scattered = [
+        parts._replace(independent=x, agreement=x / 8) for x, parts in zip(SEEDS_APART, course.late_parts, strict=True)
+    ]
+    assert contradicted(scattered) == []
 
 
 def test_the_nearest_law_is_the_one_that_was_put_in() -> None:

@@ -424,7 +424,10 @@ def test_the_parts_of_a_move_are_those_of_its_batch_and_another(name: str, tmp_p
     def along(several: dict[str, Tensor], others: dict[str, Tensor]) -> float:
         return float(sum((several[n] * others[n]).sum() for n in branches))
 
-    assert found.loss == pytest.approx({"own": along(own, taken), "other": along(other, taken)}, rel=1e-3)
+    gained = torch.cat([(other[n] * taken[n]).flatten() for n in branches])
+    quadrature, most = float(gained.square().sum().sqrt()), float(gained.abs().sum())
+    expected = {"own": along(own, taken), "other": along(other, taken), "independent": quadrature, "most": most}
+    assert found.loss == pytest.approx(expected, rel=1e-3)
     share = along(own, taken) / along(own, own)
     assert found.logits["along"] == pytest.approx(_changed(before, {n: share * g for n, g in own.items()}), rel=1e-3)
     with pytest.MonkeyPatch.context() as patch:

@@ -29,6 +29,8 @@ LEAST_SEEDS = 2
 NOTHING, ABSENT = "-", "Not in the record yet."
 _SHOWN = (0, 1, 2, 4, 8, 16)
 """Steps whose exponents the table has."""
+_PARTED = (0, 1, 4, 16)
+"""Steps whose parts the table has."""
 
 
 def in_short(record: Record) -> str:
@@ -117,6 +119,9 @@ def after_start(record: Record, opening: str, images: str) -> str:
         law_heads=["network", "late", *LAWS],
         laws=[_laws_row(course) for course in fast],
         verdict_of_law=_verdict_of_law(fast) if fast else ABSENT,
+        part_heads=["network", "step", "not shared", "along", "other's loss", "agreement", "over independent"],
+        parts=[row for course in fast if course.is_parted for row in _part_rows(course)],
+        contradicted=[(_name(course), route.contradicted(course.late_parts)) for course in fast if course.is_parted],
         made_heads=[
             "network",
             "look",
@@ -192,6 +197,14 @@ def _laws_row(course: Course) -> list[str]:
         return f"{slope_of(law, course.scheme, course.optimizer):z.2f}" + " +" * route.holds(law, course)
 
     return [_name(course), _words(course.late), *map(cell, LAWS)]
+
+
+def _part_rows(course: Course) -> list[list[str]]:
+    looks = {**{str(step): course.parts(step) for step in _PARTED}, "late": course.late_parts}
+    return [
+        [_name(course), step, *(_words(column) for column in zip(*of_seeds, strict=True))]
+        for step, of_seeds in looks.items()
+    ]
 
 
 def _made_row(course: Course) -> list[str]:

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, linear_regression, stdev
+from typing import NamedTuple
 
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import (
     ADAMW,
+    AGREED,
     COLLAPSE,
     FLAT,
+    INDEPENDENT,
     LATE,
     LAYERS,
     MUON,
@@ -118,13 +121,57 @@ class Course:
         assert std is not None
         return 1.0, self.rate / std, self.rate * _update(first)
 
+    @property
+    def is_parted(self) -> bool:
+        """Whether every look has the parts of the step."""
+        return all(moves.loss for several in self.moves.values() for by_step in several for moves in by_step.values())
+
+    def parts(self, step: int) -> list[Parts]:
+        """Of each seed."""
+        return [_parts([moves[seed][step] for moves in self.moves.values()]) for seed in range(len(self.seeds))]
+
+    @property
+    def late_parts(self) -> list[Parts]:
+        """Of each seed, means over the looks from LATE on."""
+        by_step = [self.parts(step) for step in self.steps if step >= LATE]
+        return [Parts(*map(fmean, zip(*of_seed, strict=True))) for of_seed in zip(*by_step, strict=True)]
+
+
+class Parts(NamedTuple):
+    """Of the steps at one look, over the depths.
+
+    unshared, along: shares of U squared: what another batch would not have brought, and along the gradient of the own
+    batch. other: of what the steps take off the loss of their own batches, the part that they take off another one's.
+    agreement: that, over what it would be if every entry had the sign for it; independent: over what it would be if the
+    entries' signs were independent.
+    """
+
+    unshared: float
+    along: float
+    other: float
+    agreement: float
+    independent: float
+
+
+def _parts(of_depths: Sequence[Moves]) -> Parts:
+    shares = [
+        fmean((_number(moves.logits[part]) / _update(moves)) ** 2 for moves in of_depths)
+        for part in ("unshared", "along")
+    ]
+    sums = [sum(_number(moves.loss[name]) for moves in of_depths) for name in ("own", "most", "independent")]
+    other = sum(_number(moves.loss["other"]) for moves in of_depths)
+    return Parts(*shares, *(other / whole for whole in sums))
+
 
 def _moves_of(result: TrainResult) -> dict[int, Moves]:
     return {look.step: look.moves for look in result.looks if look.moves is not None}
 
 
 def _update(moves: Moves) -> float:
-    value = moves.logits["update"]
+    return _number(moves.logits["update"])
+
+
+def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
@@ -208,6 +255,19 @@ def lives(several: Sequence[Course]) -> Lives | None:
         sum(map(len, by_seed)),
         num_left_out,
     )
+
+
+# ---------------------------------------------------------------- signal or noise
+
+
+def contradicted(late: Sequence[Parts]) -> list[str]:
+    """The laws of which the steps of all seeds show that what they take them for is not so."""
+    over, agreement = (estimate(column) for column in zip(*((p.independent, p.agreement) for p in late), strict=True))
+    laws = {
+        "noise": over.low is not None and over.low > INDEPENDENT,
+        "first": agreement.high is not None and agreement.high < AGREED,
+    }
+    return [law for law, is_so in laws.items() if is_so]
 
 
 # ---------------------------------------------------------------- by which law
