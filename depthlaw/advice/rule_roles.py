@@ -17,12 +17,14 @@ from typing import Any
 from sympy import S
 
 from depthlaw.advice.records import training_runs
+from depthlaw.advice.remedy import LATER
 from depthlaw.network.embedding import LARGE, PUBLISHED, OtherEmbedding
 from depthlaw.network.kernel import update_of
 from depthlaw.network.predicted_rows import finite, shares
 from depthlaw.system.places import TRAINING_RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.asymptotics.expansion import BeyondScaleError
+from depthlaw.theory.kernel.after_start import predict_after_start
 from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, unit_power
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.setting import Setting
@@ -79,13 +81,17 @@ def other_roles(
     What is deeper than ``MOST_LAYERS`` is asked about at that many; the other depth stays, or keeps its proportion
     where it is not much below that, either.
 
-    ``unmoved``: what the optimizer's first step leaves at zero. ``error``: the largest relative standard error of the
+    ``later``: how the matrices' update grows between these depths by the law that was nearest to training behind its
+    first few steps, once the optimizer has made them as large as Xavier's init is; None of a post-norm, where that law
+    failed, and of optimizers that it was not held against. ``unmoved``: what the optimizer's first step leaves at zero. ``error``: the largest relative standard error of the
     quasi-random averages. ``not_computed`` says why, where it is one layer and where the kernel rung knows no answer.
     """
     asked = list(counts.values())
     answer: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
     answer["tuned"] = None if tuned is None else [*tuned.values()] if len(asked) > 1 else next(iter(tuned.values()))
-    answer |= dict.fromkeys(("layers", "network", "matrices", "embedding", "error", "scheme", "command", "d_model"))
+    answer |= dict.fromkeys(
+        ("layers", "network", "matrices", "later", "embedding", "error", "scheme", "command", "d_model")
+    )
     answer |= {"roles": {}, "not_computed": None, "d_model": d_model}
     lengths = [sum(depth.values()) for depth in (counts, tuned or counts)]
     are_both_deep = 2 * min(lengths) > MOST_LAYERS
@@ -156,7 +162,15 @@ def _grown(
     other = None
     if len(growths) == 2 and all(map(math.isfinite, growths)):
         other = OtherEmbedding(std=LARGE, growth=growths[0], other_std=PUBLISHED, other_growth=growths[1])
+    later = None
+    law = None if rule.norm == "post" else LATER.get(rule.optimizer)  # of post-norms it failed
+    if law is not None:
+        asked = Inputs(num_tokens=num_tokens), rule.optimizer, 1.0, 1
+        before, after = (predict_after_start(law, network, *asked, effort=EFFORT).update for network in networks)
+        grown_later = growth(before, after, FLAT)
+        later = None if grown_later is None else {"law": law, "growth": grown_later["growth"]}
     return {
+        "later": later,
         "embedding": None if other is None else other.document() | {"says": other.text},
         "unmoved": sorted(role for role, value in outside.items() if value == 0),
         "matrices": growth(first.update, last.update, FLAT),

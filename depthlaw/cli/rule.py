@@ -227,6 +227,8 @@ def _update(side: Entry, of: str, answer: Entry) -> str:
         parts.append(f"with softmax attention it goes x {matrices['growth']:.3g} from {few} to {many} layers")
     if (other := answer["other_roles"]["embedding"]) is not None and other["matters"]:
         parts[-1] += f", x {other['other_growth']:.3g} beside an embedding of std {other['other_std']:g}"
+    if (later := answer["other_roles"]["later"]) is not None:
+        parts.append(f"behind the first few steps, by the law nearest to training, x {later['growth']:.3g}")
     return f"{'; '.join(parts)}."
 
 

@@ -91,6 +91,23 @@ def test_other_roles_grow_as_predicted(norm: str, optimizer: str, arch: str, num
     assert set(others["roles"]) == {role for role, update in shallow.roles.items() if update and role not in RULE}
 
 
+def test_what_it_goes_by_later_is_told_where_the_law_held() -> None:
+    """As ``advise`` has the matrices of the same networks. Not of post-norms, and not of optimizers without the law."""
+    rule = solve_rule("pre", "adamw", "decoder")
+    later = command.other_roles(rule, {str(rule.sides[0].num_layers): 16})["later"]
+    networks = [
+        Network(
+            scheme=rule_scheme(rule, rule.sides[0]), num_sublayers=2 * n, arch="decoder", num_tokens=rule_roles.TOKENS
+        )
+        for n in (2, 16)
+    ]
+    few, many = (network.after_start("adamw", 2.0**-4, 16, laws=(later["law"],))[later["law"]] for network in networks)
+    assert later["growth"] == pytest.approx(many / few, rel=WITHIN)
+    for norm, optimizer in (("post", "adamw"), ("pre", "sgd")):
+        rule = solve_rule(norm, optimizer, "decoder")
+        assert command.other_roles(rule, {str(rule.sides[0].num_layers): 16})["later"] is None
+
+
 def test_limits_are_those_of_the_generated_page() -> None:
     assert (command.MATTERS, FLAT) == (MATTERS, FLAT_IN_TRANSFORMERS)
     assert rule_roles.MOST_LAYERS >= 96
