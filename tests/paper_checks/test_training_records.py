@@ -10,7 +10,6 @@ import pytest
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
-from depthlaw.paper_checks.experiments.after_start import MUON
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS
 from depthlaw.paper_checks.experiments.stable_rates import START, gpt
 from depthlaw.paper_checks.routes.training.arms import recorded
@@ -47,17 +46,13 @@ def test_the_runs_are_of_these_networks(name: str) -> None:
         assert numbers(replace(Trial.of(row.config), seed=0, learning_rate=1.0)) == row.config["numbers"], row.config
 
 
-NOT_YET = {"transfer": {("pre-ln", MUON)}}
-"""By experiment, the schemes and optimizers of its plan that no run is there of."""
-
-
 @pytest.mark.parametrize("name", RUN)
 def test_every_arm_has_its_seeds(name: str) -> None:
     """Of a scheme under an optimizer, every arm has the same, from 0 on: another may have more."""
     found, book = experiment(name), recorded(name)
     planned = {(arm.trial.scheme, arm.trial.optimizer) for arm in found.arms}
     there = {(trial.scheme, trial.optimizer) for trial in book.trials}
-    assert there == planned - NOT_YET.get(name, set())
+    assert there == planned
     for case in there:
         own = replace(found, arms=tuple(a for a in found.arms if (a.trial.scheme, a.trial.optimizer) == case))
         seeds = own.seeds(book)
