@@ -19,7 +19,7 @@ from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.after_start_laws import updates_in
 from depthlaw.paper_checks.experiments.kernel_laws import training_network
 from depthlaw.paper_checks.experiments.scale import SMALL
-from depthlaw.paper_checks.experiments.transfer import CASES, NOTHING, RATES, WEIGHT_DECAY, arm_name, depths
+from depthlaw.paper_checks.experiments.transfer import NOTHING, OF_TEXT, RATES, WEIGHT_DECAY, arm_name, depths
 from depthlaw.system.files import write_atomically
 from depthlaw.system.places import RESULTS
 
@@ -70,7 +70,7 @@ def _key(law: str, rate: float) -> str:
 
 def write() -> None:
     answers: dict[str, dict[str, Any]] = {}
-    for optimizer, model in CASES:
+    for optimizer, model in OF_TEXT:
         answers.setdefault(optimizer, {})[model] = {str(n): updates(optimizer, model, n) for n in depths(SMALL)}
     write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 

@@ -10,7 +10,7 @@ from depthlaw.advice.records import kind_of
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
-from depthlaw.paper_checks.experiments.transfer import NONE, RATES, TUNED, arm_name, of_depth
+from depthlaw.paper_checks.experiments.transfer import NONE, OF_TEXT, RATES, SHAPES, TUNED, arm_name, of_depth
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -60,6 +60,8 @@ def _rows(case: route.Transfer, num_layers: int) -> Iterator[list[str]]:
 
 
 def _by_optimizer(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
+    """Those that laws are held against."""
+    several = [case for case in several if (case.optimizer, case.model) in OF_TEXT]
     by_optimizer: dict[str, list[route.Transfer]] = {}
     for case in several:
         by_optimizer.setdefault(case.optimizer, []).append(case)
