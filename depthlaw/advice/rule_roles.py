@@ -84,7 +84,8 @@ def other_roles(
     ``later``: how the matrices' update grows between these depths by the law that was nearest to training behind its
     first few steps, once the optimizer has made them as large as Xavier's init is; None of a post-norm, where that law
     failed, and of optimizers that it was not held against. ``unmoved``: what the optimizer's first step leaves at zero.
-    ``error``: the largest relative standard error of the quasi-random averages. ``not_computed`` says why, where it is one layer and where the kernel rung knows no answer.
+    ``error``: the largest relative standard error of the quasi-random averages. ``not_computed`` says why, where it is
+    one layer and where the kernel rung knows no answer.
     """
     asked = list(counts.values())
     answer: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}

@@ -175,6 +175,7 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         trial=trial,
         optimizer=_WORDS[optimizer],
         num_seeds=span([len(case.seeds) for case in several]),
+        others=[_name(case) for case in several if case.model in SHAPES],
         ways=[*_ADVISED, *more],
         rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
