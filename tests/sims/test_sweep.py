@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from depthlaw.sims.training.store import Store, key
 from depthlaw.sims.training.sweep import EndsSweepError, Kind, Report, by_itself, pool, sweep
@@ -308,6 +309,10 @@ def test_workers_have_one_thread_and_load_torch_only_where_a_run_does(tmp_path: 
     with Store(tmp_path / FILE) as store:
         sweep([{}], sweeping.tell_threads, store, lambda: pool(1))
         assert store.find({}) == {"omp": "1", "has_torch": False}
+    with pool(1, preload=["torch"]) as executor:
+        (told,) = executor.submit(sweeping.tell_threads, [{}]).result()
+        assert told == {"omp": "1", "has_torch": True}
+        assert executor.submit(torch.get_num_threads).result() == 1
 
 
 def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path: Path, clock: Clock) -> None:

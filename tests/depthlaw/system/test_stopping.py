@@ -45,7 +45,7 @@ elif {moment!r} == "worker":
     os.killpg(0, signal.SIGINT)
 """
 CORES = "os.cpu_count = lambda: 4"
-"""On two cores ``verify --quick`` has no workers."""
+"""With one core ``verify`` has no workers."""
 BUSY = """
     from depthlaw.system import stopping  # first, as in the command
     from depthlaw.system import processes
