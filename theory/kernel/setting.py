@@ -224,14 +224,14 @@ class Transformer:
                 )
 
     def _check_visits(self) -> None:
+        every = (*self.encoder, *self.decoder)
         others = {
-            "an encoder-decoder": bool(self.decoder),
             "a second stream": self.has_second_stream,
-            "x_0 added again": any(sublayer.input_weight for sublayer in self.encoder),
-            "values of the first attention mixed in": any(sublayer.mixes_values for sublayer in self.encoder),
+            "x_0 added again": any(sublayer.input_weight for sublayer in every),
+            "values of the first attention mixed in": any(sublayer.mixes_values for sublayer in every),
             "branches that push in one direction": self.is_aligned,
             f"{self.norm_kind} behind the sum": self.norm_kind in ("dyt", "derf")
-            and any("post" in self.places(sublayer) for sublayer in self.encoder),
+            and any("post" in self.places(sublayer) for sublayer in every),
         }
         if underived := [what for what, is_there in others.items() if is_there]:
             raise ValueError(f"layers that are visited again are derived without {underived[0]}")
