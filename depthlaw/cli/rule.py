@@ -91,10 +91,8 @@ def run(
         again = visits_document(norm, optimizer, given, visits or 1)
     letters = [str(side.num_layers) for side in rule.sides]
     if again is not None:
-        given, tuned = (
-            numbers and [counts_as(norm, optimizer, number, again["visits"]) for number in numbers]
-            for numbers in (given, tuned)
-        )
+        given = [counts_as(norm, optimizer, number, again["visits"]) for number in given]
+        tuned = tuned and [counts_as(norm, optimizer, number, again["visits"]) for number in tuned]
         if max(given) > options.MOST:
             raise BadInputError(f"--visits {visits} of {layers} layers count as {max(given)}: at most {options.MOST}")
     counts = dict(zip(letters, given, strict=True))

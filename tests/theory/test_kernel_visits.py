@@ -36,7 +36,7 @@ def decoder_layers(num_layers: int) -> tuple[Sublayer, ...]:
 
 @pytest.mark.parametrize("has_decoder", [False, True], ids=["one side", "two sides"])
 @pytest.mark.parametrize("placement", often(PLACES, 3))
-def test_one_visit_is_a_walk(placement: str, has_decoder: bool) -> None:  # noqa: FBT001
+def test_one_visit_is_a_walk(placement: str, has_decoder: bool) -> None:
     """Of every role, side, layer and stream, though the sums are made another way."""
     decoder = decoder_layers(1) if has_decoder else ()
     network = Transformer(encoder=layers(2), decoder=decoder, placement=placement, is_causal=not has_decoder)

@@ -10,8 +10,9 @@ something in common,
 
 and so have the two that a gradient is a sum of on its way back, by what later visits send. ``Chain`` keeps these sums,
 in either direction. A decoder reads the memory again at each visit: as many copies of it are so many equal tokens, and
-what a token of it gets is the sum of what its copies get. As everywhere in this rung, weights on the way back are as good as drawn anew (one new draw for all
-visits of a layer), which tied weights leave true for a random head (Yang 2020, arXiv 2006.14548).
+what a token of it gets is the sum of what its copies get. As everywhere in this rung, weights on the way back are as
+good as drawn anew (one new draw for all visits of a layer), which tied weights leave true for a random head (Yang 2020,
+arXiv 2006.14548).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def weight_of_visits(norm: str, optimizer: str, visits: int) -> Fraction:
     """
     degree = int(optimizer_named(optimizer).gradient_degree)
     if norm != "sub":
-        return Fraction(visits) ** (degree + 1)
+        return Fraction(visits**2 if degree else visits)
     if degree:
         raise ValueError(
             f"the rule for norm 'sub' and layers that are visited again is derived for optimizers that normalise the "

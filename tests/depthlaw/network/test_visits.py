@@ -125,9 +125,10 @@ def test_the_rule_of_two_sides_is_flat_in_the_number_of_visits(optimizer: str) -
         many = counts_as("post", optimizer, 1, visits)
         sides = []
         for side in rule.sides:
+            assert side.gain is not None
             alpha, gain = (float(law.subs({N: many, M: many})) for law in (side.residual_weight, side.gain))
             kinds = (SublayerKind.SELF, SublayerKind.FFN) if side.name == "encoder" else tuple(SublayerKind)[:3]
-            gains = dict.fromkeys(("v", "out", "cross_v", "cross_out", "fc1", "fc2"), gain)
+            gains: dict[str, float] = dict.fromkeys(("v", "out", "cross_v", "cross_out", "fc1", "fc2"), gain)
             sides.append(tuple(Sublayer(kind=kind, residual_weight=alpha, gains=gains) for kind in kinds))
         network = Transformer(encoder=sides[0], decoder=sides[1], visits=visits)
         found = predict_kernel(network, Inputs(num_tokens=2), [optimizer])[optimizer]
