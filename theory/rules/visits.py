@@ -37,7 +37,8 @@ def weight_of_visits(norm: str, optimizer: str, visits: int) -> Fraction:
             f"the rule for norm 'sub' and layers that are visited again is derived for optimizers that normalise the "
             f"gradient, such as adam, not {optimizer}"
         )
-    return (1 + sum(Fraction(1, visit) for visit in range(1, visits + 1))) ** 2 / 4
+    heard = 1 + sum((Fraction(1, visit) for visit in range(1, visits + 1)), Fraction(0))
+    return heard * heard / 4
 
 
 def counts_as(norm: str, optimizer: str, num_layers: int, visits: int) -> int:
