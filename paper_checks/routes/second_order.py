@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -47,7 +46,7 @@ def is_near(name: str, alpha: float, asked: float) -> bool | None:
     return power(name, alpha).within(asked - NEAR, asked + NEAR)
 
 
-def told(alpha: float) -> dict[str, float | str]:
+def told(alpha: float) -> dict[str, str]:
     """What a person wants to know of a branch weight, as evidence has it."""
     words = (("block", "a sublayer"), ("hidden", "last hidden state"))
     return {
