@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from depthlaw.theory.kernel.gram import Array, Gram
-from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.moments import ACTIVATIONS, GATED
 from depthlaw.theory.stack import SublayerKind
 
 PLACES: Mapping[str, frozenset[str]] = {
@@ -36,9 +36,6 @@ BEFORE: Mapping[str, tuple[str, ...]] = {
     "branch": ("v", "out", "fc1", "fc3", "fc2"),
 }
 """The matrices between a sublayer's input and a norm at this place: where one is 0, the norm has nothing to divide."""
-GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
-"""An FFN of three matrices, fc2(phi(fc1(u)) * fc3(u)), by the activation phi."""
-
 
 MOST_TOKENS = 256
 """The most tokens in all sequences together: the cost of a sublayer grows as their third power, and as the fourth with

@@ -49,9 +49,9 @@ class StepOfSigns:
 def step_of_signs(
     setting: Setting, num_sublayers: int, *, w: Sequence[float] | None = None, v: Sequence[float] | None = None
 ) -> StepOfSigns | None:
-    """At infinite width. None where it is not derived: other optimizers, norms behind or within a branch, weights that
-    depend on the stream, activations that bend elsewhere than at 0, above ``MOST`` sublayers, and beyond the
-    floats.
+    """At infinite width. None where it is not derived: other optimizers, gated FFNs, norms behind or within a branch,
+    weights that depend on the stream, activations that bend elsewhere than at 0, above ``MOST`` sublayers, and beyond
+    the floats.
 
     >>> from depthlaw.theory.meanfield.setting import Setting
     >>> from depthlaw.theory.meanfield.step_of_signs import step_of_signs
@@ -62,7 +62,7 @@ def step_of_signs(
     placement = stack.placement
     is_plain = stack.even is stack.early is None and not (stack.has_second_stream or stack.norm_function)
     has_more = placement.inner or placement.branch or placement.post or stack.residual_weight is None
-    is_known = setting.functional is Functional.L1 and is_plain and not has_more
+    is_known = setting.functional is Functional.L1 and is_plain and not (has_more or setting.gated)
     if not is_known or num_sublayers > MOST or any(side.has(u) for side in sides):
         return None
     try:
