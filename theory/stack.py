@@ -86,9 +86,9 @@ class BranchMoments(NamedTuple):
 
     def times_gaussian(self, scale: Any, mean_abs: Any) -> BranchMoments:
         """Of phi times an independent Gaussian number of this standard deviation, and of its slope. mean_abs: E|z|."""
-        squares = (scale**2 * moment for moment in (self.second, self.second))
-        sizes = (mean_abs * scale * moment for moment in (self.abs_mean, self.abs_mean))
-        return BranchMoments(*squares, *sizes, scale**2 * self.slope_second, mean_abs * scale * self.slope_abs)
+        second, size = scale**2 * self.second, mean_abs * scale * self.abs_mean
+        slopes = scale**2 * self.slope_second, mean_abs * scale * self.slope_abs
+        return BranchMoments(second, second, size, size, *slopes)
 
 
 class Transfer(NamedTuple):

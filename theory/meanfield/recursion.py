@@ -102,7 +102,7 @@ class _Walk:
         self.p = float(degree(setting.functional))
         self.stream = float(self.stack.embedding_scale.subs(L, num_sublayers)) ** 2
         self.admin, self.exponent, self.damping = 1.0, 0.0, 1.0
-        self.totals = dict.fromkeys(("fc1", "fc2", *(["fc3"] if setting.gated else []), "branch_weight"), 0.0)
+        self.totals = {"fc1": 0.0, "fc2": 0.0} | ({"fc3": 0.0} if setting.gated else {}) | {"branch_weight": 0.0}
         needed = needed_kinds(self.functional, self.placement, setting.norm_kind, is_gated=bool(setting.gated))
         self.moments = [evaluator(setting.activation, kind) if kind in needed else _unread for kind in MOMENT_KINDS]
         self._scale, self._moments = math.nan, BranchMoments(*[math.nan] * len(MOMENT_KINDS))
