@@ -154,6 +154,10 @@ ACTIVATIONS: Final[dict[str, Activation]] = {
 }
 
 
+GATED: Final[dict[str, str]] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+"""An FFN of three matrices, fc2(phi(fc1(u)) * fc3(u)), by the activation phi."""
+
+
 def activation(name: str) -> Activation:
     """The activation of that name; an unknown name is a ValueError that says which names are near and allowed.
 

@@ -84,6 +84,12 @@ class BranchMoments(NamedTuple):
     slope_second: Any
     slope_abs: Any
 
+    def times_gaussian(self, scale: Any, mean_abs: Any) -> BranchMoments:
+        """Of phi times an independent Gaussian number of this standard deviation, and of its slope. mean_abs: E|z|."""
+        second, size = scale**2 * self.second, mean_abs * scale * self.abs_mean
+        slopes = scale**2 * self.slope_second, mean_abs * scale * self.slope_abs
+        return BranchMoments(second, second, size, size, *slopes)
+
 
 class Transfer(NamedTuple):
     """What one sublayer does, per unit of the gradient D_l = ||df/dx_l||^2 that reaches it from above.
@@ -111,6 +117,9 @@ class Transfer(NamedTuple):
     """||df/dW1||_1 / (d^{3/2} sqrt(D_l)), without the factor E|z|^2 = 2/pi of its two Gaussian sides."""
     fc2_abs_over_gaussian: Any
     """||df/dW2||_1 / (d^{3/2} sqrt(D_l)), without the factor E|z| = sqrt(2/pi) of its one Gaussian side."""
+    fc3_square: Any = None
+    fc3_abs_over_gaussian: Any = None
+    """The same of W3, of an FFN whose hidden units are phi(W1 u) W3 u; None of others."""
 
 
 def real_norm(second: Any) -> tuple[Any, Any]:
@@ -132,6 +141,7 @@ def transfer(  # the one form has this many letters
     gain_out: Any,
     sqrt: Callable[[Any], Any],
     norm: Callable[[Any], tuple[Any, Any]] = real_norm,
+    two_over_pi: Any = None,
 ) -> Transfer:
     """Carry the second moment of the stream through one sublayer and the gradient back through it.
 
@@ -139,7 +149,8 @@ def transfer(  # the one form has this many letters
     and the projections inside the derivative of a norm (onto the ones and onto the signal) remove a share of order 1/d
     of the gradient. ``stream`` is E x_{l-1}^2; ``moments`` are those at the preactivation's own scale. A branch norm
     over a zero branch (v = 0) is 0/0; no scheme has it. sqrt: that of the numbers: sympy's, or math's. norm: what
-    stands before the branch, as ``real_norm`` has it; elsewhere a norm is a real one.
+    stands before the branch, as ``real_norm`` has it; elsewhere a norm is a real one. two_over_pi: of an FFN whose
+    hidden units are phi(W1 u) times W3 u, W3 of gain 1.
 
     >>> from math import pi, sqrt
     >>> from depthlaw.theory.stack import PRE, BranchMoments, NormKind, transfer
@@ -152,7 +163,10 @@ def transfer(  # the one form has this many letters
     a2, b2 = residual_weight**2, branch_weight**2
     before, slope_before = norm(stream) if placement.has_pre else (stream, 1)
     input_second = input_scale**2 * before
-    # forward: W1 c norm_pre(x) -> phi -> norm_inner -> W2 -> norm_branch
+    # forward: W1 c norm_pre(x) -> phi (times W3 c norm_pre(x)) -> norm_inner -> W2 -> norm_branch
+    gate = None if two_over_pi is None else moments
+    if gate is not None:
+        moments = moments.times_gaussian(sqrt(input_second), sqrt(two_over_pi))
     inner_scale2 = moments.variance if norm_kind is NormKind.LAYERNORM else moments.second
     hidden_second = 1 if placement.inner else moments.second
     output_second = gain_out**2 * hidden_second
@@ -163,7 +177,8 @@ def transfer(  # the one form has this many letters
     at_output = at_sum * b2 / output_second if placement.branch else at_sum * b2
     at_hidden = gain_out**2 * at_output / (inner_scale2 if placement.inner else 1)
     at_preactivation = at_hidden * moments.slope_second
-    to_stream = gain_in**2 * at_preactivation * input_scale**2 * slope_before
+    to_input = gain_in**2 * at_preactivation + (0 if gate is None else at_hidden * gate.second)
+    to_stream = to_input * input_scale**2 * slope_before
     if not placement.inner:
         hidden_abs = moments.abs_mean
     elif norm_kind is NormKind.LAYERNORM:
@@ -181,6 +196,8 @@ def transfer(  # the one form has this many letters
         branch_second=at_sum * (1 if placement.branch else output_second),
         fc1_abs_over_gaussian=sqrt(at_hidden * input_second) * moments.slope_abs,
         fc2_abs_over_gaussian=sqrt(at_output) * hidden_abs,
+        fc3_square=None if gate is None else at_hidden * gate.second * input_second,
+        fc3_abs_over_gaussian=None if gate is None else sqrt(at_hidden * input_second) * gate.abs_mean,
     )
 
 

@@ -294,7 +294,7 @@ def _network(
     scheme: str | None, recipe: str | None, layers: int | tuple[int, int], visits: int, rest: Mapping[str, Any]
 ) -> Network:
     """A named network. layers: of it, each of which is visited so often."""
-    count = visits * layers if isinstance(layers, int) else layers
+    count = (visits * layers[0], visits * layers[1]) if isinstance(layers, tuple) else visits * layers
     arch, width = rest["arch"], rest["width"]
     rest = {name: value for name, value in rest.items() if name not in ("arch", "width")}
     if recipe is not None:

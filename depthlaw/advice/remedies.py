@@ -63,8 +63,9 @@ _WHOLE = 2.0
 def layers_text(network: Network) -> str:
     """The number of layers, of both sides of an encoder-decoder; "4 x 8" of 4 layers that are visited 8 times each."""
     if network.num_layers:
-        return "-".join(map(str, network.num_layers))
-    number = f"{network.num_sublayers / (2 * network.visits):g}"
+        number = "-".join(f"{count // network.visits}" for count in network.num_layers)
+    else:
+        number = f"{network.num_sublayers / (2 * network.visits):g}"
     return number if network.visits == 1 else f"{number} x {network.visits}"
 
 

@@ -82,18 +82,30 @@ def rule_document(
     return answer
 
 
-def visits_document(optimizer: str, num_layers: int, visits: int) -> dict[str, Any] | None:
-    """How many layers of their own so many layers count as that are visited so often; None where that is once."""
+def visits_document(norm: str, optimizer: str, layers: Sequence[int], visits: int) -> dict[str, Any] | None:
+    """How many layers of their own so many layers, by side, count as that are visited so often; None where that is
+    once."""
     if visits == 1:
         return None
-    counted = counts_as(optimizer, num_layers, visits)
-    why = "and add up before they are squared" if counted > num_layers * visits else "and a step has a size of its own"
+    counted = [counts_as(norm, optimizer, number, visits) for number in layers]
+    if norm == "sub":
+        why = "a stream that visits make grow as their number hears later ones less"
+    elif counted[0] > layers[0] * visits:
+        why = "the gradients of visits are alike where branches are small, and add up before they are squared"
+    else:
+        why = "the gradients of visits are alike where branches are small, and a step has a size of its own"
+    own, many = ("-".join(map(str, numbers)) for numbers in (layers, counted))
     says = (
-        f"{num_layers} layers, visited {visits} times, count as {counted} layers of their own under {optimizer}: the "
-        f"gradients of visits are alike where branches are small, {why}. What is said below of other parameters is of "
-        "so many layers of their own."
+        f"{own} layers, visited {visits} times, count as {many} layers of their own under {optimizer}: {why}. What is "
+        "said below of other parameters is of so many layers of their own."
     )
-    return {"visits": visits, "own_layers": num_layers, "count_as": counted, "says": says}
+    one = len(layers) == 1
+    return {
+        "visits": visits,
+        "own_layers": layers[0] if one else [*layers],
+        "count_as": counted[0] if one else counted,
+        "says": says,
+    }
 
 
 def _side(rule: Rule, side: SideRule, counts: Mapping[str, int]) -> dict[str, Any]:

@@ -416,3 +416,8 @@ def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
     page.show(grid(heads, ([role, *(_mean(of[role], 2) for of in readings.values())] for role in roles), ["role"]))
     if (predicted := readings["representation"]["update"]["predicted"]) is not None:
         page.say(f"Predicted for the representation, of all branch matrices: {predicted:.3g}.")
+    else:
+        page.say(
+            "Predicted for the representation: nothing; it is derived for steps of signs (adam, lion and others) in "
+            "stacks of FFNs without a norm behind or within a branch, of relu, leaky_relu or identity."
+        )

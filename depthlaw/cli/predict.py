@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from depthlaw.network.network import Network
     from depthlaw.theory.meanfield.setting import Prediction
 
+_MOST_READ = 120
+"""Characters of an expression that a person reads; --json has any."""
 EXAMPLES = (
     "predict --scheme sub-ln --optimizer sgd --sublayers 8,64,512,1000000000",
     "predict --norm post --residual-weight 1,1/4 --gain 0.7,-1/4 --optimizer adam --sublayers 8,64",
@@ -105,7 +107,7 @@ def run(
         print_json(answer)
         return
     page = Page()
-    if transformer.attention or stack.is_walked:
+    if transformer.attention or stack.is_walked or by_layer:
         _show_transformers(page, answer, has_roles=roles, is_in_layers=transformer.is_in_layers)
     else:
         _show_stacks(page, answer)
@@ -127,10 +129,8 @@ def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How
         raise BadInputError("--width needs --attention: without it the prediction is at infinite width")
     if how.is_precise and not (transformer.attention or stack.is_walked):
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
-    if transformer.attention or stack.is_walked:
+    if transformer.attention or stack.is_walked or how.by_layer:
         return _of_transformers(stack, transformer, width, how)
-    if how.by_layer:
-        raise BadInputError("--by-layer needs --attention: FFNs alone have no prediction by layer")
     return _of_stacks(stack)
 
 
@@ -207,7 +207,7 @@ def _of_transformers(stack: Stack, transformer: Transformer, width: int | None, 
     num_passes += 2 * (asked[0].depth + asked[-1].depth) if len(asked) > 1 else 0
     with counted("predicting", num_passes) as advance, refusing():
         effort = 1.0 if how.is_precise else EFFORT[transformer.loss or "logit"]
-        predictions = [network.theory(stack.optimizer, advance, effort=effort) for network in asked]
+        predictions = [network.walked(stack.optimizer, advance, effort) for network in asked]
         updates: list[dict[str, float]] = []
         if how.later is not None:
             updates = [
@@ -262,7 +262,7 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
         page.say(f"As L grows: {order_text(short, 'L')}")
         if short != order:
             page.say("Rounded: --json has it in full.", "dim")
-        if order["next_term"] is not None:
+        if order["next_term"] is not None and len(order["next_term"]) <= _MOST_READ:
             page.say(f"Next term, {order['next_term_is']}: {order['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")

@@ -79,20 +79,20 @@ def run(
         raise BadInputError(f"--decoder-layers belongs to --arch encoder-decoder, not to {arch!r}")
     given = [layers] if decoder_layers is None else [layers, decoder_layers]
     tuned = _tuned(given, from_layers, from_decoder_layers)
-    if (visits or 1) > 1 and (norm == "sub" or decoder_layers is not None):
-        what = "--arch encoder-decoder" if norm != "sub" else "--norm sub, whose stream grows"
-        raise BadInputError(f"--visits: the rule for layers that are visited again is not derived for {what}")
+    if (visits or 1) > 1 and norm == "sub" and decoder_layers is not None:
+        raise BadInputError("--visits: with --norm sub the rule is derived for one stack, not for an encoder-decoder")
 
     from depthlaw.advice.rule import rule_document, visits_document
     from depthlaw.theory.rules.solve import solve_rule
+    from depthlaw.theory.rules.visits import counts_as
 
     with refusing():
         rule = solve_rule(norm, optimizer, arch, select=select)
+        again = visits_document(norm, optimizer, given, visits or 1)
     letters = [str(side.num_layers) for side in rule.sides]
-    again = visits_document(optimizer, layers, visits or 1)
     if again is not None:
-        times = again["count_as"] // layers
-        given, tuned = [times * number for number in given], tuned and [times * number for number in tuned]
+        given = [counts_as(norm, optimizer, number, again["visits"]) for number in given]
+        tuned = tuned and [counts_as(norm, optimizer, number, again["visits"]) for number in tuned]
         if max(given) > options.MOST:
             raise BadInputError(f"--visits {visits} of {layers} layers count as {max(given)}: at most {options.MOST}")
     counts = dict(zip(letters, given, strict=True))

@@ -279,7 +279,8 @@ def _sublayers(
         kind = layer[(index - 1) % len(layer)]
         is_ffn = None if len(layer) == 1 else kind is SublayerKind.FFN
         placement = scheme.stack.placement_at(index, len(letters), is_ffn=is_ffn)
-        roles = (*UNSCALED_ROLES[kind], *SCALED_ROLES[kind], *beside)
+        gate = ["fc3"] if kind in (SublayerKind.FFN, SublayerKind.PARALLEL) and shape.activation in GATED else []
+        roles = (*UNSCALED_ROLES[kind], *SCALED_ROLES[kind], *gate, *beside)
         sublayers.append(
             SublayerConfig(
                 kind=KINDS[kind],

@@ -7,7 +7,6 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.block import Block
-from depthlaw.theory.moments import ACTIVATIONS
 from depthlaw.theory.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class Network:
     @property
     def is_walked(self) -> bool:
         """Whether theory of it is the kernel rung's, which goes through it sublayer by sublayer."""
-        return self.arch != FFN or self.visits > 1 or self.activation not in ACTIVATIONS
+        return self.arch != FFN or self.visits > 1
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -222,11 +221,10 @@ class Network:
 
         advance: of the kernel rung, told how many passes over a sublayer were done, two of each. effort: of the kernel
         rung, its quasi-random points in units of what is usual. NoTheoryError, in one line, where there is none, or
-        for what the kernel rung does not know. Gated FFNs, and layers that are visited again, are for the kernel rung,
-        FFNs alone too.
+        for what the kernel rung does not know. Layers that are visited again are for the kernel rung, FFNs alone too.
         """
         if self.is_walked:
-            return self._kernel_prediction(optimizer, advance, effort)
+            return self.walked(optimizer, advance, effort)
         from depthlaw.theory.meanfield.setting import Setting
         from depthlaw.theory.meanfield.update import predict_setting
 
@@ -243,7 +241,8 @@ class Network:
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return step_of_signs(setting, self.num_sublayers, w=self.w, v=self.v)
 
-    def _kernel_prediction(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
+    def walked(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
+        """By the kernel rung, which knows FFNs alone as well, layer by layer."""
         from depthlaw.network.predicted_rows import KernelPrediction
         from depthlaw.theory.kernel.setting import MOST_TOKENS
 

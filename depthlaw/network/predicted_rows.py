@@ -52,7 +52,7 @@ def document_of_stacks(
     return document(
         scheme=setting.scheme.name,
         optimizer=setting.optimizer.name,
-        activation=setting.activation.name,
+        activation=setting.gated or setting.activation.name,
         norm_kind=setting.scheme.stack.norm_function or setting.norm_kind.value,
         unit=NORMALISATION[setting.optimizer.name]._asdict(),
         rows=[

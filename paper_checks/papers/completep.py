@@ -107,8 +107,8 @@ def _by_expansion(s: Values) -> list[bool | None]:
 def _in_networks(s: Values) -> Answers:
     holds: list[bool | None] = []
     for alpha in (_ALPHAS[0], _ALPHAS[-1]):
-        found = second_order.powers(float(alpha))
-        holds += [abs(found[f"block/{n}"] - float((s[n] + 0 * _alpha).subs(_alpha, alpha))) < 0.1 for n in _TERMS]
+        asked = {n: float((s[n] + 0 * _alpha).subs(_alpha, alpha)) for n in _TERMS}
+        holds += [second_order.is_near(f"block/{n}", float(alpha), power) for n, power in asked.items()]
     return Answers(holds=holds, numbers=second_order.told(0.5) | second_order.told(1.0))
 
 

@@ -176,9 +176,8 @@ def _by_terms(s: Values) -> list[bool | None]:
 
 @check(Route.NUMERIC, "drawn Pre-LN networks of 8 and 64 sublayers, after one step of Adam")
 def _in_networks(s: Values) -> Answers:
-    found = second_order.powers(0.5)
-    power = found["block/second"] - found["block/first"]
-    return Answers(holds=[abs(power - float(s["power"])) < 0.1], numbers=second_order.told(0.5))
+    is_near = second_order.is_near("block/second over block/first", 0.5, float(s["power"]))
+    return Answers(holds=[is_near], numbers=second_order.told(0.5))
 
 
 _OPTIMA = "best learning rates at several depths under depth-muP, of blocks with one matrix and with two"

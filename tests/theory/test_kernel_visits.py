@@ -29,10 +29,17 @@ def layers(num_layers: int, input_weight: float = 0.0) -> tuple[Sublayer, ...]:
     )
 
 
+def decoder_layers(num_layers: int) -> tuple[Sublayer, ...]:
+    kinds = (SELF, SublayerKind.CROSS, FFN)
+    return tuple(Sublayer(kind=kind, branch_weight=0.8) for _ in range(num_layers) for kind in kinds)
+
+
+@pytest.mark.parametrize("has_decoder", [False, True], ids=["one side", "two sides"])
 @pytest.mark.parametrize("placement", often(PLACES, 3))
-def test_one_visit_is_a_walk(placement: str) -> None:
-    """Of every role, layer and stream, though the sums are made another way."""
-    network = Transformer(encoder=layers(2), placement=placement, is_causal=True)
+def test_one_visit_is_a_walk(placement: str, has_decoder: bool) -> None:
+    """Of every role, side, layer and stream, though the sums are made another way."""
+    decoder = decoder_layers(1) if has_decoder else ()
+    network = Transformer(encoder=layers(2), decoder=decoder, placement=placement, is_causal=not has_decoder)
     steps = frozenset(map(step_of, ("sgd", "adam", "lamb")))
     walks = []
     for kind in (Walk, VisitedWalk):
@@ -45,14 +52,16 @@ def test_one_visit_is_a_walk(placement: str) -> None:
         for role, value in sums.values.items():
             factor = math.exp((own.exponent - sums.exponent).item())
             assert own.values[role] * factor == pytest.approx(value, rel=1e-9), role
-            for of_layer, of_own in zip(sums.layers[0], own.layers[0], strict=True):
-                if role in of_layer:
-                    assert of_own[role] * factor == pytest.approx(of_layer[role], rel=1e-9)
-    for gram, own in zip(plain.streams[0], visited.streams[0], strict=True):
-        assert own.full == pytest.approx(gram.full, rel=1e-12)
-    for gradient, own in zip(plain.gradients[0], visited.gradients[0], strict=True):
-        assert own.at(gradient.exponent) == pytest.approx(gradient.matrix, rel=1e-9, abs=1e-12)
-    assert np.array(visited.added[0]) == pytest.approx(np.array(plain.added[0]), rel=1e-12)
+            for side, of_side in enumerate(sums.layers):
+                for of_layer, of_own in zip(of_side, own.layers[side], strict=True):
+                    if role in of_layer:
+                        assert of_own[role] * factor == pytest.approx(of_layer[role], rel=1e-9)
+    for side in range(len(network.sides)):
+        for gram, own in zip(plain.streams[side], visited.streams[side], strict=True):
+            assert own.full == pytest.approx(gram.full, rel=1e-12)
+        for gradient, own in zip(plain.gradients[side], visited.gradients[side], strict=True):
+            assert own.at(gradient.exponent) == pytest.approx(gradient.matrix, rel=1e-9, abs=1e-12)
+        assert np.array(visited.added[side]) == pytest.approx(np.array(plain.added[side]), rel=1e-12)
 
 
 @pytest.mark.parametrize("placement", ["none", "post"])
@@ -112,10 +121,30 @@ def test_small_branches_add_up_over_visits_and_in_quadrature_over_layers() -> No
     assert added[1] / added[0] == pytest.approx(16, rel=1e-3)
 
 
+def test_an_encoder_is_reached_by_all_visits_of_the_cross_attentions() -> None:
+    """They send the memory the same, R times; and each of the encoder's matrices is visited R times as well."""
+    visits, (encoder, decoder) = 4, (Sublayer(kind=kind, branch_weight=1e-4) for kind in (FFN, SublayerKind.CROSS))
+    once, again = (
+        predict_kernel(
+            Transformer(encoder=(encoder,), decoder=(decoder,), placement="pre", visits=number),
+            Inputs(num_tokens=2),
+            ["sgd", "adam"],
+        )
+        for number in (1, visits)
+    )
+    for optimizer, power in (("sgd", 2), ("adam", 1)):
+        few, many = once[optimizer], again[optimizer]
+        for side, roles, of_side in (("encoder", ("fc1", "fc2"), 2), ("decoder", ("cross_v", "cross_out"), 1)):
+            for role in roles:
+                error = math.hypot(many.side_errors[side][role], few.side_errors[side][role])
+                reach = 2e-3 - float(stdtrit(REPLICATES - 1, 1e-3)) * error
+                growth = many.sides[side][role] / few.sides[side][role]
+                assert growth == pytest.approx(visits ** (power * of_side), rel=reach), (optimizer, role)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"decoder": layers(1)}, "without an encoder-decoder"),
         ({"encoder": layers(1, input_weight=0.5)}, "without x_0 added again"),
         ({"encoder": (Sublayer(kind=SELF, value_weight=0.5),)}, "without values of the first attention"),
         ({"is_aligned": True}, "without branches that push"),

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from sympy import Rational
 
 import depthlaw.theory.meanfield.closedform as closedform
 import depthlaw.theory.meanfield.recursion as recursion
+from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.recursion import by_leap, by_recursion
 from depthlaw.theory.meanfield.setting import Prediction, Setting
@@ -22,6 +24,7 @@ from depthlaw.theory.meanfield.step_of_signs import step_of_signs
 from depthlaw.theory.meanfield.update import from_closed_form, predict, predict_setting
 from depthlaw.theory.schemes import SCHEMES, custom_scheme
 from depthlaw.theory.stack import transfer
+from depthlaw.theory.symbols import L
 from tests.scalarnet import ACTIVATIONS, ELSEWHERE, NORM_KINDS, OPTIMIZERS, Net, net, reference
 
 
@@ -189,6 +192,21 @@ def test_small_branches_of_one_s_own_take_no_digits(gain: str) -> None:
     assert from_closed_form(setting, form, 50).update == pytest.approx(by_recursion(setting, 50).update, rel=1e-12)
     assert update_order(setting).coefficient == 2 / Rational(gain) ** 2
     assert len(str(form.roles["fc1"])) < 200
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("activation", ["swiglu", "reglu"])
+@pytest.mark.parametrize("name", ["pre-ln", "sub-ln", "depth-mup", "deepnorm"])
+def test_gated_stacks_have_closed_forms_and_leading_orders(name: str, activation: str, optimizer: str) -> None:
+    setting = Setting.of(name, optimizer, activation)
+    assert predict_setting(setting, 9).update == pytest.approx(by_recursion(setting, 9).update, rel=1e-12)
+    order, length = update_order(setting), 10**12
+    exact = mpmath.mpf(10) ** predict_setting(setting, length).log10_update
+    ratio = exact / evaluate(order.expression(L), {L: length})
+    assert abs(ratio - 1) < (0.7 if optimizer == "adam" and name in ("pre-ln", "sub-ln") else 1e-3), ratio
+    if optimizer == "adam" and name in ("pre-ln", "sub-ln"):  # whose next term is smaller by log L, or a small power
+        before = mpmath.mpf(10) ** predict_setting(setting, 10**6).log10_update
+        assert abs(ratio - 1) < abs(before / evaluate(order.expression(L), {L: 10**6}) - 1)
 
 
 @pytest.mark.parametrize("name", ["pre-ln", "depth-mup", "gpt2", "ln-scaling", "t-fixup"])

@@ -27,6 +27,7 @@ from sympy import (
     harmonic,
     log,
     loggamma,
+    oo,
     polygamma,
     zeta,
 )
@@ -79,7 +80,7 @@ _FUNCTIONS: dict[type, Callable[..., mpmath.mpf]] = {
     RisingFactorial: _rising,
     LongPsi: mpmath.digamma,
     GrowthSum: lambda z1, z2, s: (_rising(z1, s) / _rising(z2, s) - 1) / s,
-    RootRatioSum: lambda length, eps, kappa: root_ratio_sum(int(length), eps, kappa),
+    RootRatioSum: root_ratio_sum,
 }
 
 
@@ -162,6 +163,8 @@ class _Evaluator:
             return self._moment(expr)
         if expr.is_Rational:
             return mpmath.mpf(int(expr.p)) / int(expr.q)
+        if expr is oo:  # of a sum without end
+            return mpmath.inf
         if not expr.args:  # pi, E, EulerGamma, floats
             return mpmath.mpf(expr.evalf(mpmath.mp.dps)._mpf_)
         function = _FUNCTIONS.get(expr.func)

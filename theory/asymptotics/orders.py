@@ -321,22 +321,32 @@ class _Walker:
         """sum_l sqrt(Gamma(l + eps)/Gamma(l + eps + kappa)): the integral of (x + eps + (kappa-1)/2)^(-kappa/2).
 
         The terms are monotone, so sum and integral differ by at most the first term: a constant, and relative to
-        the sum negligible wherever kappa < 2 or eps grows.
+        the sum negligible wherever kappa <= 2 or eps grows. Above 2 the sum over all l is a number, which is left as
+        it is, and the integral is of what is beyond L.
         """
         length, eps, kappa = (self.expand(arg) for arg in expr.args)
         if kappa.limit_sign() > 0:
             raise BeyondScaleError("a gamma ratio whose step grows")
         half = kappa.scaled(Rational(1, 2))
         rest = Expansion.constant(S.One) - half  # 1 - kappa/2
-        if rest.limit_sign() != 0 or sign_of(rest.lead[0]) < 0:
-            raise BeyondScaleError("sum of roots with kappa >= 2")
+        if rest.limit_sign() != 0 and not rest.is_zero:
+            raise BeyondScaleError("sum of roots with a kappa that tends to 2")
+        grows = eps.limit_sign() > 0
+        if not (grows or rest.is_zero) and sign_of(rest.lead[0]) < 0:
+            if any(arg.has(self.n) for arg in expr.args[1:]):
+                raise BeyondScaleError("sum of roots with a kappa above 2 that moves")
+            self.note("sum of roots of gamma ratios, kappa > 2: it converges, and what is beyond L is an integral")
+            beyond = (rest * (length + eps + half).logarithm()).exponential()
+            return Expansion.constant(RootRatioSum(oo, *expr.args[1:])) + Expansion((), beyond.lead[1])
         self.note("sum of roots of gamma ratios: monotone terms against their integral (Euler-Maclaurin)")
 
         def antiderivative(shifted: Expansion) -> Expansion:
+            if rest.is_zero:
+                return shifted.logarithm()
             return (rest * shifted.logarithm()).exponential() * rest.power(S.NegativeOne)
 
         high = antiderivative(length + eps + half)
-        if eps.limit_sign() > 0:
+        if grows:
             low = antiderivative(eps + half)
             return high - low + Expansion((), add_keys(low.lead[1], times_key(eps.lead[1], Integer(-2))))
         return high + Expansion((), CONSTANT)

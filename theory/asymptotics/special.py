@@ -129,15 +129,16 @@ HEAD_TERMS = 400
 SERIES_TERMS = 5
 
 
-def root_ratio_sum(length: int, eps: mpmath.mpf, kappa: mpmath.mpf) -> mpmath.mpf:
+def root_ratio_sum(length: float | mpmath.mpf, eps: mpmath.mpf, kappa: mpmath.mpf) -> mpmath.mpf:
     """The sum in time independent of its length: its head term by term, its tail by Hurwitz zeta functions.
 
     With y = l + eps + (kappa - 1)/2 the term is y^{-kappa/2} (1 + c_1 y^{-2} + c_2 y^{-4} + ...) (DLMF 5.11.13,
     Tricomi and Erdelyi 1951; odd powers vanish about this centre). The tail starts where y exceeds HEAD_TERMS, so
-    what is left out is below HEAD_TERMS^{-2 SERIES_TERMS} of the sum.
+    what is left out is below HEAD_TERMS^{-2 SERIES_TERMS} of the sum. length: a whole number; where kappa > 2, or
+    infinity.
     """
     shift = eps + (kappa - 1) / 2
-    start = max(0, min(length, int(HEAD_TERMS + 4 * abs(kappa) - shift)))
+    start = int(max(0, min(length, int(HEAD_TERMS + 4 * abs(kappa) - shift))))
     total = mpmath.mpf(0)
     term = mpmath.sqrt(mpmath.gammaprod([1 + eps], [1 + eps + kappa])) if start else mpmath.mpf(0)
     for index in range(1, start + 1):
@@ -151,7 +152,7 @@ def root_ratio_sum(length: int, eps: mpmath.mpf, kappa: mpmath.mpf) -> mpmath.mp
         if abs(exponent - 1) < mpmath.mpf(10) ** (-mpmath.mp.dps // 2):
             part = mpmath.digamma(high) - mpmath.digamma(low)
         else:
-            part = mpmath.zeta(exponent, low) - mpmath.zeta(exponent, high)
+            part = mpmath.zeta(exponent, low) - (0 if mpmath.isinf(high) else mpmath.zeta(exponent, high))
         total += coefficient * part
     return total
 

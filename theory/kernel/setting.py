@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from depthlaw.theory.kernel.gram import Array, Gram
-from depthlaw.theory.moments import ACTIVATIONS
+from depthlaw.theory.moments import ACTIVATIONS, GATED
 from depthlaw.theory.stack import SublayerKind
 
 PLACES: Mapping[str, frozenset[str]] = {
@@ -36,9 +36,6 @@ BEFORE: Mapping[str, tuple[str, ...]] = {
     "branch": ("v", "out", "fc1", "fc3", "fc2"),
 }
 """The matrices between a sublayer's input and a norm at this place: where one is 0, the norm has nothing to divide."""
-GATED: Mapping[str, str] = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
-"""An FFN of three matrices, fc2(phi(fc1(u)) * fc3(u)), by the activation phi."""
-
 
 MOST_TOKENS = 256
 """The most tokens in all sequences together: the cost of a sublayer grows as their third power, and as the fourth with
@@ -224,14 +221,14 @@ class Transformer:
                 )
 
     def _check_visits(self) -> None:
+        every = (*self.encoder, *self.decoder)
         others = {
-            "an encoder-decoder": bool(self.decoder),
             "a second stream": self.has_second_stream,
-            "x_0 added again": any(sublayer.input_weight for sublayer in self.encoder),
-            "values of the first attention mixed in": any(sublayer.mixes_values for sublayer in self.encoder),
+            "x_0 added again": any(sublayer.input_weight for sublayer in every),
+            "values of the first attention mixed in": any(sublayer.mixes_values for sublayer in every),
             "branches that push in one direction": self.is_aligned,
             f"{self.norm_kind} behind the sum": self.norm_kind in ("dyt", "derf")
-            and any("post" in self.places(sublayer) for sublayer in self.encoder),
+            and any("post" in self.places(sublayer) for sublayer in every),
         }
         if underived := [what for what, is_there in others.items() if is_there]:
             raise ValueError(f"layers that are visited again are derived without {underived[0]}")

@@ -9,8 +9,10 @@ something in common,
     x_r . F_s = sum over visits q < r of (weight of F_q in x_r) F_q . F_s,    F of other layers adding nothing,
 
 and so have the two that a gradient is a sum of on its way back, by what later visits send. ``Chain`` keeps these sums,
-in either direction. As everywhere in this rung, weights on the way back are as good as drawn anew (one new draw for all
-visits of a layer), which tied weights leave true for a random head (Yang 2020, arXiv 2006.14548).
+in either direction. A decoder reads the memory again at each visit: as many copies of it are so many equal tokens, and
+what a token of it gets is the sum of what its copies get. As everywhere in this rung, weights on the way back are as
+good as drawn anew (one new draw for all visits of a layer), which tied weights leave true for a random head (Yang 2020,
+arXiv 2006.14548).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from depthlaw.theory.kernel.gram import Array, Gram, diagonal, outer
 from depthlaw.theory.kernel.setting import MOST_TOKENS, Inputs, Sublayer, Transformer
 from depthlaw.theory.kernel.update import Step
 from depthlaw.theory.kernel.walk import Asked, Branch, Gradient, Later, Passage, Sides, Walk, of_matrix
+from depthlaw.theory.stack import SublayerKind
 
 
 def walk_of(network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float) -> Walk:
@@ -110,7 +113,18 @@ class Chain:
 
 
 class VisitedWalk(Walk):
-    """As ``Walk``, of one stack whose layers are visited again."""
+    """As ``Walk``, of layers that are visited again."""
+
+    def __init__(
+        self, network: Transformer, inputs: Inputs, steps: frozenset[Step], sets: Sequence[int], effort: float
+    ) -> None:
+        super().__init__(network, inputs, steps, sets, effort)
+        self._steering: list[list[Branch]] = []
+        self._whole: list[list[Branch]] = []
+        """By side, each sublayer at its last visit, and all of its visits with their parts."""
+        self._behind: list[list[Gram]] = []
+        self._lengths: list[Array] = []
+        """By side, what the norm behind each sublayer divided by at each visit."""
 
     @np.errstate(over="ignore", invalid="ignore")
     def _forward(
@@ -119,47 +133,54 @@ class VisitedWalk(Walk):
         visits, n = self.network.visits, self.inputs.num_all
         start = self._start(side)
         chain, stream, added = Chain(start.full, len(sublayers), visits), [start], []
-        self._lengths = np.ones((len(sublayers), visits, len(self.asked.sets), n))
+        lengths, steering = np.ones((len(sublayers), visits, len(self.asked.sets), n)), list[Branch]()
         bare = replace(self.asked, has_roots=False, has_nuclear=False, has_factored=False)
-        self._steering: list[Branch] = []
         for visit in range(visits):
             chain.enter(visit)
-            self._steering.clear()
+            steering.clear()
             for place, sublayer in enumerate(sublayers):
-                branch = self._branch(bare, place, chain.seen(place, visit))
-                self._steering.append(branch)
+                branch = self._branch(bare, side, place, chain.seen(place, visit), memory)
+                steering.append(branch)
                 of_branches = sublayer.branch_weight**2 * branch.branch.full
                 before, of_branch = diagonal(chain.now(place, visit)), diagonal(of_branches[:, -n:, -n:])
                 along, whole = chain.add(place, visit, of_branches, sublayer.residual_weight)
                 cosine = (sublayer.residual_weight * before + along) / np.sqrt(before * whole)
                 added.append((float(cosine[-1].mean()), float((of_branch / whole)[-1].mean())))
                 if "post" in branch.places:
-                    self._lengths[place, visit] = np.sqrt(whole + self.network.norm_eps)
-                    chain.divide(place + 1, visit, self._lengths[place])
+                    lengths[place, visit] = np.sqrt(whole + self.network.norm_eps)
+                    chain.divide(place + 1, visit, lengths[place])
                 if not np.isfinite(behind := chain.now(place + 1, visit)).all():
                     raise ArithmeticError(f"x_{len(stream)} has tokens that are 0, or beyond the floats")
                 stream.append(of_matrix(behind))
                 advance(1.0)
         seen = [chain.seen(place, visits - 1) for place in range(len(sublayers) + 1)]
-        self._whole = [self._branch(self.asked, place, seen[place]) for place in range(len(sublayers))]
-        self._behind = [of_matrix(gram) for gram in seen[1:]]
+        self._lengths.append(lengths)
+        self._steering.append(steering)
+        self._whole.append(
+            [self._branch(self.asked, side, place, seen[place], memory) for place in range(len(sublayers))]
+        )
+        self._behind.append([of_matrix(gram) for gram in seen[1:]])
         self.streams.append(stream)
         self.added.append(added)
         return []
 
-    def _branch(self, asked: Asked, place: int, x: Array) -> Branch:
+    def _branch(self, asked: Asked, side: int, place: int, x: Array, memory: Gram | None) -> Branch:
         """x: the Gram matrix of the tokens at so many visits."""
-        inputs, visits = self.inputs, x.shape[-1] // self.inputs.num_all
-        allowed = np.kron(np.eye(visits), inputs.allowed(is_causal=self.network.is_causal)) > 0
+        inputs, visits, sublayer = self.inputs, x.shape[-1] // self.inputs.num_all, self.network.sides[side][place]
+        is_cross = sublayer.kind is SublayerKind.CROSS
+        is_causal = (self.network.is_causal or side == 1) and not is_cross
+        allowed = np.kron(np.eye(visits), inputs.allowed(is_causal=is_causal)) > 0
         groups = np.concatenate([inputs.groups + visit * inputs.batch_size for visit in range(visits)])
         sides = Sides(allowed, groups, np.tile(inputs.positions, visits))
-        return Branch(asked, self.network.encoder[place], of_matrix(x), None, None, sides, place)
+        copies = Gram(memory.level, np.tile(memory.gap, (visits, visits))) if memory and is_cross else None
+        which = place + side * len(self.network.encoder)
+        return Branch(asked, sublayer, of_matrix(x), copies, None, sides, which)
 
     def _backward(
         self, side: int, passages: Sequence[Passage], gradient: Gradient, advance: Callable[[], None]
     ) -> Gradient | None:
-        x, sublayers, visits = self.streams[side][-1], self.network.encoder, self.network.visits
-        n = self.inputs.num_all
+        x, sublayers, visits = self.streams[side][-1], self.network.sides[side], self.network.visits
+        n, to_memory = self.inputs.num_all, None
         if self.has_final:
             self._add([partial(self.asked.norm, gradient.matrix, self.asked.normed(x))], gradient.exponent, side)
             gradient = Gradient(self.asked.behind(gradient.matrix, x), gradient.exponent).settled()
@@ -167,12 +188,12 @@ class VisitedWalk(Walk):
         for back in range(visits):
             chain.enter(back)
             for step, place in enumerate(reversed(range(len(sublayers)))):
-                if "post" in self._whole[place].places:
-                    chain.divide(step, back, self._lengths[place, ::-1])
+                if "post" in self._whole[side][place].places:
+                    chain.divide(step, back, self._lengths[side][place, ::-1])
                 size = (back + 1) * n  # of the visits so far, which are the last ones; no gradient is at the others yet
                 at = np.zeros((len(gradient.matrix), visits * n, visits * n))
                 at[:, -size:, -size:] = _turned(chain.seen(step, back), n)
-                to_x, _, _ = self._steering[place].back(at, [])
+                to_x, _, _ = self._steering[side][place].back(at, [])
                 sent = _turned(to_x[:, -size:, -size:], n)
                 chain.add(step, back, sent, sublayers[place].residual_weight)
                 below.append(Gradient(chain.now(step + 1, back).copy(), exponent))
@@ -180,16 +201,19 @@ class VisitedWalk(Walk):
                     raise ArithmeticError("the gradient of an early visit is beyond the floats")
                 advance()
         for step, place in enumerate(reversed(range(len(sublayers)))):
-            branch, lengths = self._whole[place], np.concatenate(self._lengths[place], axis=-1)
+            branch, lengths = self._whole[side][place], np.concatenate(self._lengths[side][place], axis=-1)
             at, parts = _turned(chain.seen(step, visits - 1), n), list[Later]()
             if "post" in branch.places:
-                parts.append(partial(self.asked.norm, at * outer(lengths), self._behind[place]))
-            branch.back(at, parts)
+                parts.append(partial(self.asked.norm, at * outer(lengths), self._behind[side][place]))
+            _, to_copies, _ = branch.back(at, parts)
+            if to_copies is not None:
+                more = to_copies.reshape(-1, visits, n, visits, n).sum((1, 3))
+                to_memory = more if to_memory is None else to_memory + more
             self._add(parts, exponent, side, place)
         at_input = below[-1].matrix
         self._add([self._embedding(at_input, side)], exponent, side)
         self.gradients.append(below[::-1])
-        return None
+        return None if to_memory is None else Gradient(to_memory, exponent).settled()
 
 
 def _turned(matrix: Array, n: int) -> Array:

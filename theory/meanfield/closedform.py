@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sympy import Expr, RisingFactorial, S, cancel, pi, sqrt, zeta
 
 from depthlaw.theory.asymptotics.special import GaussianMoment, GrowthSum, RootRatioSum
-from depthlaw.theory.meanfield.setting import MOMENT_KINDS, Setting, degree, role_values
+from depthlaw.theory.meanfield.setting import MOMENT_KINDS, Setting, degree, of_matrices, role_values
 from depthlaw.theory.moments import Activation, Kind, exact
 from depthlaw.theory.stack import NO_NORM, PRE, BranchMoments, Placement, Transfer, transfer
 from depthlaw.theory.symbols import L
@@ -40,7 +40,7 @@ class ClosedForm:
 
     @property
     def update(self) -> Expr:
-        return self.roles["fc1"] + self.roles["fc2"]
+        return of_matrices(self.roles)
 
 
 def symbolic_moments(act: Activation, scale: Expr) -> BranchMoments:
@@ -72,6 +72,7 @@ def _symbolic_transfer(setting: Setting, placement: Placement, residual_weight: 
         gain_in=stack.gain_in,
         gain_out=stack.gain_out,
         sqrt=sqrt,
+        two_over_pi=2 / pi if setting.gated else None,
     )
 
 
@@ -116,12 +117,12 @@ def _layer_sum(setting: Setting, placement: Placement, residual_weight: Expr, t:
         return (rho ** (p * L) - 1) / (rho**p - 1), "geometric series in rho = D_{l-1}/D_l"
     if not placement.has_pre and placement.branch:
         # The branch is as long whatever reaches it, so the stream grows as in pre-norm; kappa is 1 at every layer.
-        if residual_weight != 1 or not setting.activation.is_homogeneous:
+        if residual_weight != 1 or not setting.is_homogeneous:
             return None
         return growing_stream_sum(_tidy(1 / t.increment), _tidy((t.gradient_ratio - 1) / t.increment), p)
     if not placement.has_pre:
         silent = t.increment == 0
-        if not (silent or setting.activation.is_homogeneous):
+        if not (silent or setting.is_homogeneous):
             return None
         growth, start = _tidy(t.gradient_ratio), setting.scheme.stack.embedding_scale ** (2 * p)
         if growth == 1:

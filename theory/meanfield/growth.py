@@ -42,6 +42,8 @@ def update_order(setting: Setting) -> Order:
     if form is not None:
         return _from_closed_form(setting, form)
     stack = setting.scheme.stack
+    if setting.gated:
+        raise BeyondScaleError("gated FFNs where the product over the layers does not telescope")
     if stack.embedding_scale != 1 and stack.placement != NO_NORM:
         raise BeyondScaleError("an embedding that is scaled before a norm")
     if stack.has_second_stream:
@@ -80,7 +82,7 @@ def _unbounded_kappa(setting: Setting) -> Order | None:
     its last backward product over the first layer's, so the update grows so as well. No coefficient is stated.
     """
     stack = setting.scheme.stack
-    if not stack.placement.inner or setting.activation.is_homogeneous:
+    if not stack.placement.inner or setting.gated or setting.activation.is_homogeneous:
         return None
     scale = stack.gain_in * stack.input_scale
     moments = symbolic_moments(setting.activation, scale)

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from sympy import ceiling, lambdify
 
 from depthlaw.theory.meanfield.longsum import START, carry
-from depthlaw.theory.meanfield.setting import MOMENT_KINDS, NormFunction, Prediction, Setting, degree, role_values
+from depthlaw.theory.meanfield.setting import (
+    MOMENT_KINDS,
+    NormFunction,
+    Prediction,
+    Setting,
+    degree,
+    of_matrices,
+    role_values,
+)
 from depthlaw.theory.moments import Kind, evaluator
 from depthlaw.theory.optimizers import Functional
 from depthlaw.theory.stack import BranchMoments, NormKind, Placement, Stack, Transfer, real_norm, transfer
@@ -22,10 +30,12 @@ Letters = tuple[float | None, float, float, float, float]
 """(a, b, c, w, v) of one sublayer; a is None under Admin's rule."""
 
 
-def needed_kinds(functional: Functional, placement: Placement, norm_kind: NormKind) -> frozenset[Kind]:
+def needed_kinds(
+    functional: Functional, placement: Placement, norm_kind: NormKind, *, is_gated: bool = False
+) -> frozenset[Kind]:
     """The kinds of moments that a prediction reads. The others are not computed."""
     kinds = {Kind.SECOND, Kind.SLOPE_SECOND}
-    centred = placement.inner and norm_kind is NormKind.LAYERNORM
+    centred = placement.inner and norm_kind is NormKind.LAYERNORM and not is_gated  # gated ones have mean 0
     if centred:
         kinds.add(Kind.VARIANCE)
     if functional in (Functional.L1, Functional.RMS_L1):
@@ -92,8 +102,8 @@ class _Walk:
         self.p = float(degree(setting.functional))
         self.stream = float(self.stack.embedding_scale.subs(L, num_sublayers)) ** 2
         self.admin, self.exponent, self.damping = 1.0, 0.0, 1.0
-        self.totals = {"fc1": 0.0, "fc2": 0.0, "branch_weight": 0.0}
-        needed = needed_kinds(self.functional, self.placement, setting.norm_kind)
+        self.totals = {"fc1": 0.0, "fc2": 0.0} | ({"fc3": 0.0} if setting.gated else {}) | {"branch_weight": 0.0}
+        needed = needed_kinds(self.functional, self.placement, setting.norm_kind, is_gated=bool(setting.gated))
         self.moments = [evaluator(setting.activation, kind) if kind in needed else _unread for kind in MOMENT_KINDS]
         self._scale, self._moments = math.nan, BranchMoments(*[math.nan] * len(MOMENT_KINDS))
         self.norm = _norm(setting.norm_function)
@@ -120,6 +130,7 @@ class _Walk:
             gain_out=gain_out,
             sqrt=math.sqrt,
             norm=self.norm,
+            two_over_pi=2 / math.pi if self.setting.gated else None,
         )
         return t, role_values(self.functional, t, gain_in, gain_out, math.sqrt, 2 / math.pi)
 
@@ -164,13 +175,13 @@ class _Walk:
 
 def prediction(setting: Setting, num_sublayers: int, roles: dict[str, float], exponent: float = 0.0) -> Prediction:
     """Assemble the answer; ``roles`` are still to be multiplied by e^exponent, which may overflow to infinity."""
-    update = roles["fc1"] + roles["fc2"]
+    update = of_matrices(roles)
     log10 = (math.log10(update) if update > 0 else -math.inf) + exponent / math.log(10)
     grow = math.exp(exponent) if exponent < 700 else math.inf  # exp(709) is the last float
     shown = {role: value * grow if value else 0.0 for role, value in roles.items()}
     if not setting.scheme.stack.trains_branch_weight:
         del shown["branch_weight"]
-    return Prediction(num_sublayers=num_sublayers, update=shown["fc1"] + shown["fc2"], roles=shown, log10_update=log10)
+    return Prediction(num_sublayers=num_sublayers, update=of_matrices(shown), roles=shown, log10_update=log10)
 
 
 def by_recursion(

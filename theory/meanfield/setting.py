@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sympy import Expr, S, erf, sqrt
 
-from depthlaw.theory.moments import Activation, Kind, activation
+from depthlaw.theory.moments import GATED, Activation, Kind, activation
 from depthlaw.theory.optimizers import Functional, Optimizer, optimizer
 from depthlaw.theory.schemes import Scheme, nearest, scheme
 from depthlaw.theory.stack import NormKind, Transfer
@@ -47,6 +47,8 @@ HOLDS = "infinite width, one Gaussian input; at width d the relative correction 
 class Setting:
     """What is predicted: the update of a scheme under an optimizer, with an activation and a kind of norm.
 
+    gated: the name of a gated FFN, whose phi the activation is; empty of others.
+
     >>> from depthlaw.theory.meanfield.setting import Setting
     >>> setting = Setting.of("depth-mup", "adam")
     >>> setting.functional.value, setting.lr_multiplier
@@ -61,6 +63,7 @@ class Setting:
     optimizer: Optimizer
     activation: Activation
     norm_kind: NormKind
+    gated: str = ""
 
     @staticmethod
     def of(
@@ -76,9 +79,15 @@ class Setting:
         return Setting(
             scheme=chosen,
             optimizer=optimizer(optimizer_) if isinstance(optimizer_, str) else optimizer_,
-            activation=activation(activation_),
+            activation=activation(GATED.get(activation_, activation_)),
             norm_kind=NormKind(norm_kind),
+            gated=activation_ if activation_ in GATED else "",
         )
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether a branch is as many times as large as its input."""
+        return self.activation.is_homogeneous and not self.gated
 
     @property
     def norm_function(self) -> NormFunction | None:
@@ -133,17 +142,26 @@ def role_values(
     branch_weight is the scalar b: df/db has variance D E(F^2) and is Gaussian, F being the branch before b.
     """
     branch_square = t.branch_second
+    has_gate = t.fc3_square is not None
     if functional is Functional.FROBENIUS_SQUARED:
-        return {"fc1": t.fc1_square, "fc2": t.fc2_square, "branch_weight": branch_square}
+        gate = {"fc3": t.fc3_square} if has_gate else {}
+        return {"fc1": t.fc1_square, "fc2": t.fc2_square, **gate, "branch_weight": branch_square}
     if functional in (Functional.L1, Functional.RMS_L1):
         fc1 = two_over_pi * t.fc1_abs_over_gaussian
         fc2 = root(two_over_pi) * t.fc2_abs_over_gaussian
+        gate = {"fc3": two_over_pi * t.fc3_abs_over_gaussian} if has_gate else {}
     else:
         fc1, fc2 = root(t.fc1_square), root(t.fc2_square)
+        gate = {"fc3": root(t.fc3_square)} if has_gate else {}
     scalar = root(two_over_pi * branch_square)  # its mean absolute value: one number has no norm that averages
     if functional in (Functional.RMS_L1, Functional.FROBENIUS_PRODUCT):
-        return {"fc1": gain_in * fc1, "fc2": gain_out * fc2, "branch_weight": t.branch_weight * scalar}
-    return {"fc1": fc1, "fc2": fc2, "branch_weight": scalar}
+        return {"fc1": gain_in * fc1, "fc2": gain_out * fc2, **gate, "branch_weight": t.branch_weight * scalar}
+    return {"fc1": fc1, "fc2": fc2, **gate, "branch_weight": scalar}
+
+
+def of_matrices(roles: Mapping[str, Any]) -> Any:
+    """The update, of all its roles: that of a trained branch weight stands beside it."""
+    return sum(value for role, value in roles.items() if role != "branch_weight")
 
 
 def degree(functional: Functional) -> Expr:

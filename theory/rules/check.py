@@ -93,7 +93,7 @@ def flat_gain(rule: Rule, side: SideRule, activation: str = "relu", norm_kind: s
     unscaled = replace(rule_scheme(rule, side).stack, gain_in=S.One, gain_out=S.One)
     setting = Setting.of(Scheme(name="gain 1", source="derived", stack=unscaled), rule.optimizer, activation, norm_kind)
     power, log_power, _ = update_order(setting).powers
-    if power is oo or log_power != 0 or not setting.activation.is_homogeneous:
+    if power is oo or log_power != 0 or not setting.is_homogeneous:
         return None
     gain = L ** cancel(power / (2 * degree(setting.functional)))
     tried = replace(

@@ -60,8 +60,8 @@ class Stack:
     @property
     def is_walked(self) -> bool:
         """Whether FFNs alone are summed sublayer by sublayer, without a leading order: where layers are visited more
-        often than once, and of gated ones."""
-        return max(self.visits or [1]) > 1 or self.activation not in options.names(options.ACTIVATIONS)
+        often than once."""
+        return max(self.visits or [1]) > 1
 
     @property
     def given_laws(self) -> dict[str, Law]:

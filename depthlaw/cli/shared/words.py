@@ -63,7 +63,7 @@ def visits_text(answer: Mapping[str, Any]) -> str:
         return ""
     from depthlaw.theory.rules.visits import counts_as
 
-    number = "R" if counts_as(answer["optimizer"], 1, 2) == 2 else "R^2"
+    number = "R" if counts_as("post", answer["optimizer"], 1, 2) == 2 else "R^2"
     return (
         "x: visits of the same layers, with the same weights. The L of the scheme's formulas, as of all that is said "
         "here, is the number of residual sums, a sublayer at each of its visits. Where branches are small, R visits of "

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from depthlaw.sims import measure as sims_measure
 from tests.command import document, refusal, told
@@ -112,17 +113,27 @@ def test_what_a_step_changes_to_second_order_and_in_the_representation() -> None
     found = answer(
         "--scheme depth-mup --optimizer adam --sublayers 2,8 --width 256 --seeds 12 --second-order --changes"
     )
+    wider = float(t.ppf(1 - 0.001 / 2, 11) / t.ppf(0.975, 11))  # of six intervals one of 95 % misses often
     for row in found["rows"]:
         block, moved = row["second_order"]["block"], row["changes"]["representation"]["update"]
         for number in (block["first"], block["second"], moved):
-            assert 0.9 * number["low"] < number["predicted"] < 1.1 * number["high"]
+            assert abs(number["predicted"] - number["measured"]) < wider * (number["high"] - number["measured"])
         assert moved["predicted"] == pytest.approx(row["representation"] / 256**0.5)
         assert set(row["second_order"]) == {"block", "hidden", "logit"}
     exponents = found["second_order_exponents"]
     assert exponents["block"]["low"] < -0.5 < exponents["block"]["high"] < exponents["hidden"]["low"]
-    assert exponents["block"]["predicted"] == pytest.approx(-0.5, abs=0.03)
+    assert exponents["block"]["low"] < exponents["block"]["predicted"] < exponents["block"]["high"]
     assert exponents["hidden"]["high"] > -0.1
     assert "second_order_exponents" not in answer(SMALL)
+
+
+@pytest.mark.parametrize("num_sublayers", [1, 2])
+def test_a_second_order_is_the_mean_over_networks(num_sublayers: int) -> None:
+    """Not the root of its mean square, which is larger by a quarter in one sublayer and by an eighth in two; nor is it
+    that of a gradient that no norm projects, which in one sublayer is larger by 7 %."""
+    options = "--scheme depth-mup --optimizer adam --width 64 --seeds 1024 --second-order"
+    second = answer(f"{options} --sublayers {num_sublayers}")["rows"][0]["second_order"]["block"]["second"]
+    assert second["low"] < second["predicted"] < second["high"] < 1.05 * second["measured"]
 
 
 def test_seeds() -> None:
@@ -155,6 +166,9 @@ READ = {
         "a real step of learning rate 0.01",
         "Linear, to a tenth",
         "Real lamb",
+    ],
+    "--scheme post-ln --optimizer sgd --sublayers 2 --width 16 --seeds 2 --changes": [
+        "Predicted for the representation: nothing; it is derived for steps of signs",
     ],
     "--scheme gpt2 --optimizer adam --sublayers 2,4 --width 16 --seeds 2 --changes --second-order": [
         "Predicted for the representation",

@@ -6,14 +6,19 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from scipy.stats import t
 
 from depthlaw.network import kernel as kernel_network
 from depthlaw.network.lower import KINDS, lower_encoder_decoder, lower_transformer, visited
+from depthlaw.network.network import Network
+from depthlaw.network.predicted_rows import KernelPrediction
 from depthlaw.sims.model import ModelConfig, SublayerConfig
 from depthlaw.sims.update import Task
 from depthlaw.theory.kernel import predict
 from depthlaw.theory.kernel.setting import Heads
-from depthlaw.theory.schemes import SCHEMES
+from depthlaw.theory.meanfield.update import predict as predict_stack
+from depthlaw.theory.moments import GATED
+from depthlaw.theory.schemes import SCHEMES, scheme
 
 SHAPE: dict[str, Any] = {"norm_kind": "rmsnorm", "activation": "gelu", "ffn_ratio": 3, "has_affine": True}
 CONFIGS: dict[str, ModelConfig] = {
@@ -74,3 +79,18 @@ def test_a_field_that_is_new_to_sims_is_heard_of_or_known_not_to_matter() -> Non
     with pytest.raises(ValueError, match="share their attentions"):
         kernel_network.as_transformer(replace(PLAIN, is_side_by_side=True), head_size=None)
     kernel_network.as_transformer(replace(PLAIN, activation="swiglu"), head_size=None)
+
+
+@pytest.mark.parametrize("activation", sorted(GATED))
+@pytest.mark.parametrize("name", ["pre-ln", "sub-ln", "peri-ln", "post-ln", "deepnorm", "depth-mup", "t-fixup"])
+def test_gated_stacks_are_those_of_the_kernel_rung(name: str, activation: str) -> None:
+    """Which knows them sublayer by sublayer: exact where no points are drawn, elsewhere to the error that it states."""
+    for optimizer in ("sgd", "muon", "adam", "lamb"):
+        found = predict_stack(name, optimizer, 4, activation=activation)
+        network = Network(scheme=scheme(name), num_sublayers=4, activation=activation)
+        walked = network.walked(optimizer, lambda _: None, 1.0)
+        assert isinstance(walked, KernelPrediction)
+        assert found.roles.keys() == walked.roles.keys() == {"fc1", "fc2", "fc3"}
+        for role, value in found.roles.items():
+            error = walked.error[role] * float(t.ppf(1 - 1e-4 / 2, predict.REPLICATES - 1))
+            assert walked.roles[role] == pytest.approx(value, rel=error + 1e-9), (optimizer, role)

@@ -103,6 +103,7 @@ CASES = {
     "visited twice, post": case(
         4, CROSS_ENTROPY, "sgd adam lamb muon", visits=2, norm_kind="rmsnorm", has_qk_norm=True
     ),
+    "encoder-decoder, visited twice": case(decoder=decoder_layers(1), visits=2),
     "trained branch weights": case(
         optimizers="sgd adam lamb lars",
         sublayers={"trains_branch_weight": True, "branch_weight": 0.7},

@@ -237,3 +237,11 @@ def test_what_cannot_be_built_is_refused_in_one_line(said: str) -> None:
     with pytest.raises(ValueError, match=said) as refused:
         REFUSED[said]()
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_learning_rates_of_a_scheme_are_those_of_all_matrices_of_a_branch(activation: str) -> None:
+    """The third matrix of a gated FFN too."""
+    attention, ffn = lower_transformer("depth-mup", "adam", 2, 16, activation=activation).encoder
+    assert attention.lr_multipliers.keys() == {"q", "k", "v", "out"}
+    assert ffn.lr_multipliers.keys() == {"fc1", "fc2"} | ({"fc3"} if activation == "swiglu" else set())

@@ -2,22 +2,27 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.stats import t
+from sympy import Rational
 
 from depthlaw.network.lower import digest_of_numbers, lower_encoder_decoder, lower_ffn, lower_transformer, visited
 from depthlaw.network.measuring import measure
-from depthlaw.network.network import Network, NoTheoryError
+from depthlaw.network.network import Network
 from depthlaw.network.predicting import predict
 from depthlaw.recipes.catalogue import recipe
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+from depthlaw.theory.kernel.update import MATRICES
 from depthlaw.theory.optimizers import optimizer as optimizer_named
 from depthlaw.theory.rules.check import rule_scheme
 from depthlaw.theory.rules.solve import solve_rule
-from depthlaw.theory.rules.visits import counts_as
+from depthlaw.theory.rules.visits import counts_as, weight_of_visits
 from depthlaw.theory.schemes import Scheme, scheme
-from depthlaw.theory.symbols import L
+from depthlaw.theory.stack import SublayerKind
+from depthlaw.theory.symbols import L, M, N
 
 
 def test_formulas_see_all_sums_and_layers_are_their_own_once() -> None:
@@ -60,24 +65,25 @@ def test_python_counts_layers_once() -> None:
     assert ffns.num_sublayers == gains.num_sublayers == 6 and ffns.roles.keys() == {"fc1", "fc2"}
     assert gains.update != pytest.approx(ffns.update, rel=1e-3)  # exact under SGD
     assert predict("pre-ln", "adam", layers=1, num_tokens=2, visits=3).num_sublayers == 6
-    with pytest.raises(NoTheoryError, match="derived without an encoder-decoder"):
-        predict("post-ln", "adam", layers=(1, 1), visits=2)
+    assert predict("post-ln", "adam", layers=(1, 2), num_tokens=2, visits=2).num_sublayers == 2 * (2 + 6)
 
 
 # ---------------------------------------------------------------- the rule
 
 
-def counted(built: Scheme, factor: int) -> Scheme:
+def counted(built: Scheme, factor: Fraction) -> Scheme:
     """The scheme whose formulas see so many times as many sums."""
     names = ("residual_weight", "branch_weight", "gain_in", "gain_out")
-    laws = {name: law.subs(L, factor * L) for name in names if (law := getattr(built.stack, name)) is not None}
+    laws = {
+        name: law.subs(L, Rational(factor) * L) for name in names if (law := getattr(built.stack, name)) is not None
+    }
     return replace(built, stack=replace(built.stack, **laws))
 
 
 def ruled(norm: str, optimizer: str, visits: int, extra: int = 1, d_model: int = 256) -> Network:
     """Two sublayers by the rule, visited so often; extra: what their number is counted by besides."""
     rule = solve_rule(norm, optimizer, "encoder")
-    factor = counts_as(optimizer, 1, visits) * extra // visits
+    factor = weight_of_visits(norm, optimizer, visits) * extra / visits
     return Network(
         scheme=counted(rule_scheme(rule, rule.sides[0]), factor),
         num_sublayers=2 * visits,
@@ -87,7 +93,12 @@ def ruled(norm: str, optimizer: str, visits: int, extra: int = 1, d_model: int =
 
 
 @pytest.mark.parametrize(
-    ("norm", "optimizer"), [*(("post", one) for one in ("sgd", "adam", "lamb", "muon", "lars")), ("pre", "sgd")]
+    ("norm", "optimizer"),
+    [
+        *(("post", one) for one in ("sgd", "adam", "lamb", "muon", "lars")),
+        ("pre", "sgd"),
+        *(("sub", one) for one in ("adam", "muon")),
+    ],
 )
 def test_the_rule_is_flat_in_the_number_of_visits(norm: str, optimizer: str) -> None:
     """And counted by another power of it, it is not."""
@@ -98,8 +109,33 @@ def test_the_rule_is_flat_in_the_number_of_visits(norm: str, optimizer: str) -> 
         ends = [ruled(norm, optimizer, visits, visits**extra).theory(optimizer).update for visits in (few, many)]
         return math.log(ends[1] / ends[0]) / math.log(many / few)
 
-    assert abs(power(0)) < 0.25 < 0.75 < abs(power(1))  # whole powers are 1 apart
-    assert counts_as(optimizer, 3, 2) == 3 * 2 ** (degree + 1)
+    if norm == "sub":  # whose gain is the root of the number
+        assert abs(power(0)) < 0.15 < 0.35 < abs(power(1))
+        assert counts_as(norm, optimizer, 3, 2) == math.ceil(3 * 1.25**2)
+    else:
+        assert abs(power(0)) < 0.25 < 0.75 < abs(power(1))  # whole powers are 1 apart
+        assert counts_as(norm, optimizer, 3, 2) == 3 * 2 ** (degree + 1)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_rule_of_two_sides_is_flat_in_the_number_of_visits(optimizer: str) -> None:
+    """On the side that is read no more than flat: as for layers of its own, the coupling enters once under SGD, too."""
+    rule, ends = solve_rule("post", optimizer, "encoder-decoder"), []
+    for visits in (2, 8):
+        many = counts_as("post", optimizer, 1, visits)
+        sides = []
+        for side in rule.sides:
+            assert side.gain is not None
+            alpha, gain = (float(law.subs({N: many, M: many})) for law in (side.residual_weight, side.gain))
+            kinds = (SublayerKind.SELF, SublayerKind.FFN) if side.name == "encoder" else tuple(SublayerKind)[:3]
+            gains: dict[str, float] = dict.fromkeys(("v", "out", "cross_v", "cross_out", "fc1", "fc2"), gain)
+            sides.append(tuple(Sublayer(kind=kind, residual_weight=alpha, gains=gains) for kind in kinds))
+        network = Transformer(encoder=sides[0], decoder=sides[1], visits=visits)
+        found = predict_kernel(network, Inputs(num_tokens=2), [optimizer])[optimizer]
+        ends.append({name: sum(of.get(role, 0.0) for role in MATRICES) for name, of in found.sides.items()})
+    powers = {name: math.log(ends[1][name] / ends[0][name], 4) for name in ends[0]}
+    assert abs(powers["decoder"]) < 0.1
+    assert abs(powers["encoder"]) < 0.15 if optimizer == "adam" else powers["encoder"] < 0.1
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
