@@ -103,7 +103,7 @@ def _by_expansion(s: Values) -> list[bool | None]:
     ]
 
 
-@check(Route.NUMERIC, "drawn Pre-LN networks of 8 and 64 sublayers, one step of Adam, alpha = 1/2 and 1")
+@check(Route.MEASURED, "drawn Pre-LN networks of 8 and 64 sublayers, one step of Adam, alpha = 1/2 and 1")
 def _in_networks(s: Values) -> Answers:
     holds: list[bool | None] = []
     for alpha in (_ALPHAS[0], _ALPHAS[-1]):

@@ -174,7 +174,7 @@ def _by_terms(s: Values) -> list[bool | None]:
     return [((second / first / L ** s["power"]).subs(step, L ** -Rational(1, 2)).simplify()).is_constant(L)]
 
 
-@check(Route.NUMERIC, "drawn Pre-LN networks of 8 and 64 sublayers, after one step of Adam")
+@check(Route.MEASURED, "drawn Pre-LN networks of 8 and 64 sublayers, after one step of Adam")
 def _in_networks(s: Values) -> Answers:
     is_near = second_order.is_near("block/second over block/first", 0.5, float(s["power"]))
     return Answers(holds=[is_near], numbers=second_order.told(0.5))
