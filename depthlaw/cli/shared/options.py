@@ -250,6 +250,9 @@ def one_name(text: str, option: str, known: str) -> str:
     """One of the names that ``known``, a constant above, lists. People write AdamW, ReLU and Post-LN."""
     if (name := _alone(text, option)) in names(known):
         return name
+    if name in names(GATED):
+        allowed = ", ".join(names(known))
+        raise BadInputError(f"{option}: a gated FFN such as {name} is for predict, measure and advise; here {allowed}")
     close = difflib.get_close_matches(name, names(known), n=3)
     if close:
         raise BadInputError(f"{option} does not know {_shown(name)}; did you mean {' or '.join(close)}?")
