@@ -44,6 +44,7 @@ from depthlaw.sims.update import (
     finite_changes,
     first_order,
     hidden_size,
+    on_spheres,
     layers_of,
     linear_up_to,
     real_step,
@@ -422,17 +423,24 @@ def _changes(
     question: Question, model: Ensemble, inputs: Inputs, order: FirstOrder, optimizer: str
 ) -> dict[str, Tensor]:
     """What the step changes, by reading and role, per unit learning rate and in the optimizer's unit; of
-    "representation" the last hidden state's change over that state."""
+    "representation" the last hidden state's change over that state. Beside the roles, ``ON_SPHERES``."""
     step, unit = order.steps[optimizer], _unit(question, optimizer)
     still = hidden_size(model, inputs, question.task)
     present = dict.fromkeys(role for _, _, role in model.tagged())
     groups = {"update": [role for role in present if role in BRANCH_ROLES], **{role: [role] for role in present}}
+    steps = dict.fromkeys(groups, step)
+    for name, of_vectors in ON_SPHERES.items():
+        groups[name], steps[name] = groups["update"], on_spheres(model, step, of_vectors=of_vectors)
     changes = {}
     for name, roles in groups.items():
-        moved = _moved(tangents(model, inputs, question.task, step, roles))
+        moved = _moved(tangents(model, inputs, question.task, steps[name], roles))
         for reading, value in {**moved, "representation": moved["hidden"] / still}.items():
             changes[f"{optimizer}/change/{reading}/{name}"] = value / unit
     return changes
+
+
+ON_SPHERES = {"update_on_spheres": False, "update_on_vectors": True}
+"""Names of the branch matrices' step where norms are kept: of each matrix, or of each of its vectors."""
 
 
 def _moved(readings: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -567,6 +567,21 @@ def tangents(
 
 
 @torch.no_grad()
+def on_spheres(model: Ensemble, step: Mapping[str, Tensor], *, of_vectors: bool) -> dict[str, Tensor]:
+    """The step of each branch matrix without the part that changes a norm, to first order: that of the whole matrix, as
+    of Muon on spheres; of_vectors: of each vector of it along the stream's dimension (rows of what reads the stream,
+    columns of what writes to it), as of nGPT."""
+    kept = {}
+    for name, weight, role in model.tagged():
+        if role in BRANCH_ROLES:
+            vector = (-2,) if role in ("out", "cross_out", "fc2") else (-1,)
+            dims = vector if of_vectors else (-2, -1)
+            radial = (weight * step[name]).sum(dims, keepdim=True) / weight.square().sum(dims, keepdim=True)
+            kept[name] = step[name] - torch.nan_to_num(radial) * weight
+    return kept
+
+
+@torch.no_grad()
 def hidden_size(model: Ensemble, inputs: Inputs, task: Task) -> Tensor:
     """The root mean square of the last hidden state of the tokens that are read, (E,)."""
     return size_of(_Reader(model, inputs, task)()["hidden"])

@@ -413,7 +413,12 @@ def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
     readings = row["changes"]
     heads = ["role", *(reading.replace("_", " ") for reading in readings)]
     roles = next(iter(readings.values()))
-    page.show(grid(heads, ([role, *(_mean(of[role], 2) for of in readings.values())] for role in roles), ["role"]))
+    rows = ([role.replace("_on_", " on "), *(_mean(of[role], 2) for of in readings.values())] for role in roles)
+    page.show(grid(heads, rows, ["role"]))
+    page.say(
+        "update on spheres: of all branch matrices, by a step that keeps the norm of each, as Muon on spheres; on "
+        "vectors: that of each vector of them along the stream, as nGPT. At infinite width that takes nothing off."
+    )
     if (predicted := readings["representation"]["update"]["predicted"]) is not None:
         page.say(f"Predicted for the representation, of all branch matrices: {predicted:.3g}.")
     else:

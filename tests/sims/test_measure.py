@@ -12,7 +12,7 @@ import torch
 from scipy.stats import ttest_ind
 
 from depthlaw.sims import measure
-from depthlaw.sims.config import KINKED
+from depthlaw.sims.config import BRANCH_ROLES, KINKED
 from depthlaw.sims.ensemble import MOST, Ensemble, Member, NotEnoughMemoryError
 from depthlaw.sims.measure import Question, Result, choose_device, run
 from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decoder_layers
@@ -95,6 +95,37 @@ def test_the_same_quantities_whether_or_not_steps_are_kept() -> None:
     assert [name for name in bare.values if "real_step" in name] == ["lamb/real_step"]
     unasked = set(bare.values) - set(next(run(replace(asked, task=Task(num_tokens=4)), [1, 2])).values)
     assert unasked == {f"{optimizer}/embedding" for optimizer in asked.optimizers}
+
+
+@pytest.mark.parametrize("of_vectors", [False, True])
+def test_a_step_on_spheres_is_a_short_step_that_is_brought_back(of_vectors: bool) -> None:
+    """Of a Sub-LN network with a cross-attention, at a finite length: every matrix, or every vector of one along the
+    stream, is given its norm again."""
+    asked = question(2, decoder=decoder_layers(1), placement="sub", optimizers=("signsgd",), has_changes=True)
+    name = "update_on_vectors" if of_vectors else "update_on_spheres"
+    (found,) = next(run(asked, [3])).values[f"signsgd/change/logit/{name}"]
+    config, task = asked.full_config, asked.task
+    model, length = Ensemble([Member(config, 3)]), 1e-6
+    inputs = draw_inputs(config, task, [3], torch.float64, torch.device("cpu"))
+    order = first_order(model, inputs, task, ["signsgd"], keeps_steps=True)
+
+    def logit() -> float:
+        with torch.no_grad():
+            return float(objective(model, model(inputs.x, inputs.y), inputs, task))
+
+    before = logit()
+    with torch.no_grad():
+        for parameter, weight, role in model.tagged():
+            if role not in BRANCH_ROLES:
+                continue
+            dims = (-2, -1) if not of_vectors else (-2,) if role in ("out", "cross_out", "fc2") else (-1,)
+            norm = weight.norm(dim=dims, keepdim=True)
+            weight.sub_(length * order.steps["signsgd"][parameter])
+            weight.mul_(norm / weight.norm(dim=dims, keepdim=True))
+    moved = (logit() - before) / length
+    assert found * D**1.5 == pytest.approx(moved, rel=1e-4)
+    (free,) = next(run(asked, [3])).values["signsgd/change/logit/update"]
+    assert found != pytest.approx(free, rel=1e-3)
 
 
 def test_memory_decides_the_chunk_and_recomputation(monkeypatch: pytest.MonkeyPatch) -> None:
