@@ -430,7 +430,7 @@ class Norms:
     @cached_property
     def num_signs(self) -> Tensor:
         """The number of entries that are not 0."""
-        return torch.sign(self._grad_EN, out=self._scratch).abs_().sum(1)
+        return torch.ne(self._grad_EN, 0, out=self._scratch).sum(1, dtype=self._grad_EN.dtype)
 
     @cached_property
     def length(self) -> Tensor:
