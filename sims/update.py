@@ -227,8 +227,7 @@ class _Reducer:
         self._matrices: dict[tuple[torch.Size, bool], tuple[list[str], list[list[Tensor]]]] = {}
         self._reduced: set[str] = set()
         self._visits: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        largest = max(leaf.numel() for leaf in trained.values())
-        self._near = first.new_empty(2, max(_NEAR // first.itemsize, largest // model.num_members))
+        self._near: Tensor | None = None
         self._near_of: dict[torch.Size, list[Sequence[Tensor]]] = {}
 
     def receive(self, name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
@@ -243,14 +242,16 @@ class _Reducer:
         assert name not in self._reduced, f"{name} multiplies more often than its layer is visited"
         self._reduced.add(name)
         is_branch, visits = self.model.roles[name] in BRANCH_ROLES, self._visits.pop(name)
-        x_END, grad_ENF = visits[0] if len(visits) == 1 else (torch.cat(several, 1) for several in zip(*visits))
+        x_END, grad_ENF = visits[0]
+        if len(visits) > 1:
+            x_END, grad_ENF = (torch.cat(several, 1) for several in zip(*visits, strict=True))
         if self._sums is None:
             grad_EFD = torch.bmm(grad_ENF.mT, x_END)
             self._write([name], Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1]))
             return
         names, numbers = self._matrices.setdefault((weight_EFD.shape, is_branch), ([], []))
         names.append(name)
-        rooms, parts = self._rooms_of(weight_EFD.shape), [(weight_EFD, x_END, grad_ENF)]
+        rooms, parts = self._rooms_of(weight_EFD), [(weight_EFD, x_END, grad_ENF)]
         if len(rooms) > 1:
             parts = zip(*(of_all.split(len(rooms[0][0])) for of_all in parts[0]), strict=True)
         for (room, scratch), (weight, x, grad) in zip(rooms, parts, strict=True):
@@ -258,14 +259,17 @@ class _Reducer:
             norms = Norms(gradient, weight, 2, is_branch, rank=x.shape[1], scratch=scratch)
             numbers.append([getattr(norms, norm) for norm in self._sums])
 
-    def _rooms_of(self, shape: torch.Size) -> list[Sequence[Tensor]]:
+    def _rooms_of(self, weight_EFD: Tensor) -> list[Sequence[Tensor]]:
         """Rooms for the gradients of a matrix and for what is made of them, for as many members at once as stay in the
         cache. The next matrix has them too: what is given back at each is taken from the system anew."""
+        shape = weight_EFD.shape
+        if self._near is None:
+            largest = max(leaf.numel() for leaf in self.trained.values()) // shape[0]
+            self._near = weight_EFD.new_empty(2, max(largest, _NEAR // weight_EFD.itemsize))
         if shape not in self._near_of:
-            num, size = shape[0], shape[1:].numel()
-            at_once = min(num, self._near.shape[1] // size)
-            sizes = [min(at_once, num - start) for start in range(0, num, at_once)]
-            room, scratch = self._near
+            size, (room, scratch) = shape[1:].numel(), self._near
+            at_once = min(shape[0], max(1, _NEAR // (size * room.itemsize)))
+            sizes = [min(at_once, shape[0] - start) for start in range(0, shape[0], at_once)]
             views = ((room[: n * size].view(n, *shape[1:]), scratch[: n * size].view(n, size)) for n in sizes)
             self._near_of[shape] = list(views)
         return self._near_of[shape]
