@@ -264,8 +264,8 @@ class _Reducer:
         cache. The next matrix has them too: what is given back at each is taken from the system anew."""
         shape = weight_EFD.shape
         if self._near is None:
-            largest = max(leaf.numel() for leaf in self.trained.values()) // shape[0]
-            self._near = weight_EFD.new_empty(2, max(largest, _NEAR // weight_EFD.itemsize))
+            largest = max(p.numel() for name, p in self.trained.items() if self.model.roles.get(name) in _RECEIVED)
+            self._near = weight_EFD.new_empty(2, min(largest, max(largest // shape[0], _NEAR // weight_EFD.itemsize)))
         if shape not in self._near_of:
             size, (room, scratch) = shape[1:].numel(), self._near
             at_once = min(shape[0], max(1, _NEAR // (size * room.itemsize)))
