@@ -366,7 +366,7 @@ class Transformer(nn.Module):
         program = self._programs[name] if self.kinks is None else None
         if program is None:
             return self._around(name, kind, is_causal, x_BTD, memory_BSD, first_BTD, values_BTD)
-        given = (self._weights[name] for name in program.names)
+        given = map(self._weights._parameters.__getitem__, program.names)
         (x_BTD,) = Traced.apply(program, x_BTD, memory_BSD if kind == "cross" else None, first_BTD, *given)
         return x_BTD, None, values_BTD
 

@@ -143,11 +143,7 @@ class Linear:
         return len(self.names)
 
     def forward(self, inputs: Any) -> tuple[Some, Some]:
-        kind, shape = inputs[0].device.type, inputs[0].shape
-        if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-            inputs = [None if value is None else value.to(dtype) for value in inputs]
-        x_BTD, *given = inputs
+        (x_BTD, *given), shape = _for_products(inputs), inputs[0].shape
         x_ND = x_BTD.reshape(*shape[:-3], -1, shape[-1])
         outputs = [_product(x_ND, *pair) for pair in zip(given[::2], given[1::2], strict=True)]
         if self.is_relu:
@@ -194,6 +190,14 @@ class Linear:
             move = move if move is None or not self.is_relu else move * (kept[num + index] > 0)
             moves.append(None if move is None else move.reshape(*shape[:-1], -1))
         return moves
+
+
+def _for_products(inputs: Any) -> Any:
+    """Inputs in the precision of products, which is another one under autocast."""
+    kind = inputs[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return inputs
+    return [None if value is None else value.to(torch.get_autocast_dtype(kind)) for value in inputs]
 
 
 def _as(like: Tensor, x: Tensor) -> Tensor:
@@ -297,7 +301,7 @@ class Mix:
     num_outputs = 1
 
     def forward(self, inputs: Any) -> tuple[Some, Some]:
-        q, k, v = map(self._heads, inputs)
+        q, k, v = map(self._heads, _for_products(inputs))
         scores, capped = torch.bmm(q.mul_(self.scale), k.mT), None
         if self.cap:
             capped = scores.div_(self.cap).tanh_()
@@ -310,7 +314,7 @@ class Mix:
 
     def backward(self, kept: Any, grads: Any, needs: Sequence[bool]) -> Some:
         (q, k, v, capped, weights), (grad_BTD,) = kept, grads
-        grad = self._heads(grad_BTD)
+        grad = _as(v, self._heads(grad_BTD))
         of_scores = _through_softmax(torch.bmm(grad, v.mT), weights)
         of_scores = of_scores if capped is None else of_scores * (1 - capped.square())
         of_q, of_k = torch.bmm(of_scores, k).mul_(self.scale), torch.bmm(of_scores.mT, q)

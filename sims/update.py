@@ -183,7 +183,7 @@ def first_order(
             watch.look(side, index, hidden)
         model.factors = None
         order.readings = readings(model, hidden, inputs, task)
-        total = objective(model, hidden, inputs, task).sum()
+        total = order.readings[task.reading].sum()
         grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     finally:
         model.factors, model.receive = None, None
@@ -195,13 +195,17 @@ def first_order(
 
 _RECEIVED = (*BRANCH_ROLES, "head")
 """The roles of what multiplies vectors."""
+_NEAR = 2**21
+"""The bytes of a gradient that are made at once, of as many members as have so many: norms then find it in the cache.
+"""
 
 
 class _Reducer:
     """Makes numbers of gradients: (P, E) of P parameters and E members, by optimizer.
 
-    Every result is allocated beforehand. One that is allocated between two gradients would take the place of the first,
-    where the next gradient, of the same size, would no longer fit: the process grew by a copy of all weights.
+    Where a step stays, results are allocated beforehand. One that is allocated between two gradients would take the
+    place of the first, where the next gradient, of the same size, would no longer fit: the process grew by a copy of
+    all weights.
     """
 
     def __init__(
@@ -219,11 +223,12 @@ class _Reducer:
             self.order.functionals[optimizer], self.order.values[optimizer] = tables[0], tables[-1]
         sums = None if keeps_steps else [SUMS.get(optimizer) for optimizer in optimizers]
         has_all = sums is not None and None not in sums
-        self._sums = {norm: self._room() for several in sums or () for norm in several or ()} if has_all else None
-        self._matrices: dict[tuple[torch.Size, bool], list[str]] = {}
+        self._sums = tuple({norm: None for several in sums or () for norm in several or ()}) if has_all else None
+        self._matrices: dict[tuple[torch.Size, bool], tuple[list[str], list[list[Tensor]]]] = {}
         self._reduced: set[str] = set()
         self._visits: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        self._rooms_of_matrices: Tensor | None = None
+        self._near: Tensor | None = None
+        self._near_of: dict[torch.Size, list[Sequence[Tensor]]] = {}
 
     def receive(self, name: str, weight_EFD: Tensor, x_END: Tensor, grad_ENF: Tensor) -> None:
         """Of a matrix that multiplies at several visits the gradient is made at the last one that is received: norms of
@@ -237,39 +242,48 @@ class _Reducer:
         assert name not in self._reduced, f"{name} multiplies more often than its layer is visited"
         self._reduced.add(name)
         is_branch, visits = self.model.roles[name] in BRANCH_ROLES, self._visits.pop(name)
-        x_END, grad_ENF = (
-            torch.cat(factors, 1) if len(visits) > 1 else factors[0] for factors in zip(*visits, strict=True)
-        )
-        room, scratch = self._scratch(weight_EFD)
-        grad_EFD = torch.bmm(grad_ENF.mT, x_END, out=room)
-        norms = Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1], scratch=scratch)
+        x_END, grad_ENF = visits[0]
+        if len(visits) > 1:
+            x_END, grad_ENF = (torch.cat(several, 1) for several in zip(*visits, strict=True))
         if self._sums is None:
-            self._write([name], norms)
+            grad_EFD = torch.bmm(grad_ENF.mT, x_END)
+            self._write([name], Norms(grad_EFD, weight_EFD, 2, is_branch, rank=x_END.shape[1]))
             return
-        self._matrices.setdefault((weight_EFD.shape, is_branch), []).append(name)
-        for norm, room in self._sums.items():
-            room[self.rows[name]].copy_(getattr(norms, norm))
+        names, numbers = self._matrices.setdefault((weight_EFD.shape, is_branch), ([], []))
+        names.append(name)
+        rooms, parts = self._rooms_of(weight_EFD), [(weight_EFD, x_END, grad_ENF)]
+        if len(rooms) > 1:
+            parts = zip(*(of_all.split(len(rooms[0][0])) for of_all in parts[0]), strict=True)
+        for (room, scratch), (weight, x, grad) in zip(rooms, parts, strict=True):
+            gradient = torch.bmm(grad.mT, x, out=room)
+            norms = Norms(gradient, weight, 2, is_branch, rank=x.shape[1], scratch=scratch)
+            numbers.append([getattr(norms, norm) for norm in self._sums])
 
-    def _scratch(self, weight_EFD: Tensor) -> Sequence[Tensor | None]:
-        """Rooms for the gradient of a matrix and for what is made of it, which the next one has too: what is given back
-        at each matrix is taken from the system anew. None where a step stays."""
-        if self._sums is None:
-            return None, None
-        if self._rooms_of_matrices is None:
+    def _rooms_of(self, weight_EFD: Tensor) -> list[Sequence[Tensor]]:
+        """Rooms for the gradients of a matrix and for what is made of them, for as many members at once as stay in the
+        cache. The next matrix has them too: what is given back at each is taken from the system anew."""
+        shape = weight_EFD.shape
+        if self._near is None:
             largest = max(p.numel() for name, p in self.trained.items() if self.model.roles.get(name) in _RECEIVED)
-            self._rooms_of_matrices = weight_EFD.new_empty(2, largest)
-        return [room[: weight_EFD.numel()].view(weight_EFD.shape) for room in self._rooms_of_matrices]
+            self._near = weight_EFD.new_empty(2, min(largest, max(largest // shape[0], _NEAR // weight_EFD.itemsize)))
+        if shape not in self._near_of:
+            size, (room, scratch) = shape[1:].numel(), self._near
+            at_once = min(shape[0], max(1, _NEAR // (size * room.itemsize)))
+            sizes = [min(at_once, shape[0] - start) for start in range(0, shape[0], at_once)]
+            views = ((room[: n * size].view(n, *shape[1:]), scratch[: n * size].view(n, size)) for n in sizes)
+            self._near_of[shape] = list(views)
+        return self._near_of[shape]
 
     @torch.no_grad()
     def take(self, grads: Mapping[str, Tensor | None]) -> None:
         """What was not received, and what is left to do: learning-rate multipliers, and powers of the width."""
         for name in list(self._visits):  # no gradient came from some of its visits
             self._reduce(name, self.trained[name])
-        for (shape, is_branch), names in self._matrices.items():
+        for (shape, is_branch), (names, numbers) in self._matrices.items():
             assert self._sums is not None
             bare = torch.empty((len(names) * shape[0], *shape[1:]), device="meta")
-            norms, rows = Norms(bare, bare, 2, is_branch), [self.rows[name] for name in names]
-            vars(norms).update({norm: room[rows].flatten() for norm, room in self._sums.items()})
+            norms = Norms(bare, bare, 2, is_branch)
+            vars(norms).update(zip(self._sums, map(torch.cat, zip(*numbers, strict=True)), strict=True))
             self._write(names, norms)
         rest: dict[tuple[torch.Size, bool], list[str]] = {}
         for name, leaf in self.trained.items():
@@ -319,7 +333,7 @@ class _Watch:
     def __init__(self, model: Ensemble, on_stream: Callable[[], None], *, has_cosines: bool) -> None:
         self._on_stream, self._has_cosines = on_stream, has_cosines
         self._model, self._factors, model.factors = model, [], []
-        self._lengths: dict[tuple[str, int], Tensor] = {}
+        self._lengths: dict[tuple[str, int], tuple[Tensor, int]] = {}
         self._units: dict[str, list[Tensor]] = {}
         self._cosines: dict[tuple[str, int], list[Tensor]] = {}
         num = sum(number + 2 for number in model.config.num_sums.values())
@@ -328,7 +342,7 @@ class _Watch:
 
     def look(self, side: str, index: int, x: Tensor) -> None:
         value, row = x.detach(), len(self._lengths)
-        self._lengths[side, index] = torch.linalg.vector_norm(value, dim=_OWN) / math.sqrt(value[0].numel())
+        self._lengths[side, index] = torch.linalg.vector_norm(value, dim=_OWN), x.numel() // len(x)
         if self._has_cosines:
             self._look_along(side, index, value)
         assert self._model.factors is not None
@@ -357,7 +371,8 @@ class _Watch:
     def streams(self) -> dict[tuple[str, int], Stream]:
         """A stream is finite only where every norm on the way to it was: of entries whose squares overflow it would be
         0."""
-        moments = torch.stack(list(self._lengths.values())).square()
+        lengths, sizes = zip(*self._lengths.values(), strict=True)
+        moments = (torch.stack(lengths) / lengths[0].new_tensor(sizes).sqrt()[:, None]).square()
         finite = moments.isfinite()
         if self._factors:
             rows, factors = zip(*self._factors, strict=True)
@@ -394,7 +409,7 @@ class Norms:
 
     grad, weight: of E models, (E, ...). num_dims: of the parameter itself. is_branch: whether it is a branch's matrix.
     rank: the largest that the gradient of a matrix can have, which is the number of tokens that pass it. scratch: as
-    large as grad, to write into.
+    large as grad, (E, numbers), to write into.
     """
 
     def __init__(
@@ -410,7 +425,7 @@ class Norms:
         self.grad, self.num_dims = grad, num_dims
         self._weight, self._is_branch, self._rank = weight, is_branch, rank
         self._grad_EN = grad.flatten(1) if num_dims else grad[:, None]
-        self._scratch = None if scratch is None else scratch.view(self._grad_EN.shape)
+        self._scratch = scratch
 
     @cached_property
     def sum_abs(self) -> Tensor:
@@ -419,7 +434,7 @@ class Norms:
     @cached_property
     def num_signs(self) -> Tensor:
         """The number of entries that are not 0."""
-        return torch.sign(self._grad_EN, out=self._scratch).abs_().sum(1)
+        return torch.ne(self._grad_EN, 0, out=self._scratch).sum(1, dtype=self._grad_EN.dtype)
 
     @cached_property
     def length(self) -> Tensor:

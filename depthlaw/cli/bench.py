@@ -29,8 +29,9 @@ def run(
     encoders. depthlaw passes them as one ensemble; beside it stand loops over
     torchscale's and torch's encoders, vmap, and a loop in two processes. Each
     pair is timed in turn, and what counts is the ratio: above 1, depthlaw is
-    faster. Then time and memory against each size, and what commands cost in
-    seconds of the processor. All of it takes a quarter of an hour on two cores.
+    faster. Then a step of runs trained together, beside the same one by one,
+    time and memory against each size, and what commands cost in seconds of the
+    processor. All of it takes a quarter of an hour on two cores.
     """
     from depthlaw.paper_checks.experiments import bench
     from depthlaw.sims.measure import choose_device, device_name
@@ -43,11 +44,15 @@ def run(
     axes = [] if quick or where != "cpu" else list(bench.AXES)
     names = () if quick else bench.COMMANDS
     compared, grown, cost = [], [], []
-    with counted("timing", len(sizes) * len(bench.contenders(where)) + len(axes) + len(names)) as advance:
+    num_rows = len(sizes) * len(bench.contenders(where)) + (not quick)
+    with counted("timing", num_rows + len(axes) + len(names)) as advance:
         for size in sizes:
             for row in bench.compare(size, 3 if quick else rounds, device=where):
                 compared.append(row)
                 advance(1)
+        if not quick:
+            compared.append(bench.trained(bench.TRAINED, rounds, where))
+            advance(1)
         for axis in axes:
             grown.append(bench.growth(axis))
             advance(1)
@@ -91,7 +96,8 @@ def show(answer: Mapping[str, Any], page: Page) -> None:
     page.show(grid(heads, _ratios(answer["rows"]), ("beside",), "A pass of 16 networks", heads, padding=(0, 0)))
     page.say(
         "batch: sequences of 32 tokens. ratio: their time over depthlaw's. made anew: the same with the networks' "
-        "construction. of peak: depthlaw's rate of operations in matrices over the best of torch's own products here."
+        "construction. of peak: depthlaw's rate of operations in matrices over the best of torch's own products here. "
+        "runs one by one: a step of 8 runs trained together, of sequences of 16 tokens, is what stands beside them."
     )
     if grown := answer["growth"]:
         cells = [

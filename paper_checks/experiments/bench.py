@@ -10,8 +10,9 @@ cores where that pays. Beside it stand, of as many networks of the same size:
     3 optimizers    depthlaw itself, of sgd, adam and lamb at once
     two processes   the loop over torchscale's (or torch's), half of the networks in each of two processes of one thread
 
-``compare`` yields a row for each size and contender, ``growth`` how time and memory grow, ``commands`` what commands
-that people wait for cost in seconds of the processor. A time alone says little of another machine; a ratio does.
+``compare`` yields a row for each size and contender, ``trained`` one of a step of runs that are trained together beside
+the same runs one by one, ``growth`` how time and memory grow, ``commands`` what commands that people wait for cost in
+seconds of the processor. A time alone says little of another machine; a ratio does.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -325,23 +326,51 @@ def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "c
             both = (partial(_anew, partial(Ours, size, dtype, device)), partial(_anew, partial(make, size)))
             made = [[seconds_of(call) for call in both] for _ in range(max(1, rounds // 2))]
             whole = statistics.median(others / seconds for seconds, others in made)
-        mine = statistics.median(pair[0] for pair in pairs)
-        ratios = sorted(pair[1] / pair[0] for pair in pairs)
-        yield {
-            "beside": name,
-            **size.__dict__,
-            "dtype": dtype,
-            "device": device,
-            "threads": len(ours.parts),
-            "seconds": mine,
-            "seconds_beside": statistics.median(pair[1] for pair in pairs),
-            "ratio": statistics.median(ratios),
-            "ratio_least": ratios[0],
-            "ratio_most": ratios[-1],
-            "with_construction": whole,
-            "share_of_peak": size.num_operations * size.num_members / mine / peak,
-        }
+        kind = {"dtype": dtype, "device": device, "threads": len(ours.parts)}
+        yield {"beside": name, **size.__dict__, **kind, **_timed(size, pairs, peak), "with_construction": whole}
         gc.collect()
+
+
+def _timed(size: Size, pairs: Sequence[tuple[float, float]], peak: float) -> dict[str, float]:
+    """Of pairs of our seconds and theirs."""
+    mine, theirs = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+    ratios = sorted(other / own for own, other in pairs)
+    return {
+        "seconds": mine,
+        "seconds_beside": theirs,
+        "ratio": statistics.median(ratios),
+        "ratio_least": ratios[0],
+        "ratio_most": ratios[-1],
+        "share_of_peak": size.num_operations * size.num_members / mine / peak,
+    }
+
+
+TRAINED = Size(64, 8, num_sequences=4, num_members=8, num_tokens=16)
+"""The runs that are trained: their sequences are the patches of a digit."""
+
+
+def trained(size: Size, rounds: int, device: str = "cpu") -> dict[str, Any]:
+    """A row as those of ``compare``, of a step of runs that are trained together, beside one after the other."""
+    import torch
+
+    from depthlaw.sims.training.data import DataConfig
+    from depthlaw.sims.training.train import TrainConfig, train_together
+
+    model = replace(size.config, num_outputs=0)  # its head comes from the data
+    rest: dict[str, Any] = {"learning_rate": 1e-3, "num_steps": 10, "batch_size": size.num_sequences}
+    configs = [
+        TrainConfig(model=model, data=DataConfig(name="digits"), seed=seed, **rest) for seed in range(size.num_members)
+    ]
+
+    def seconds(several: Sequence[TrainConfig]) -> float:
+        """Of a step: behind the first, and before the last, which the evaluation is a part of."""
+        ends: list[float] = []
+        train_together(several, device=device, advance=lambda _: ends.append(time.perf_counter()))
+        return (ends[-2] - ends[0]) / (len(ends) - 2)
+
+    pairs = [(seconds(configs), sum(seconds([config]) for config in configs)) for _ in range(rounds)]
+    kind = {"beside": "runs one by one", "dtype": "float32", "device": device, "threads": torch.get_num_threads()}
+    return {**size.__dict__, **kind, **_timed(size, pairs, matmul_peak(device)), "with_construction": None}
 
 
 def _anew(make: Callable[[], Any]) -> None:

@@ -394,7 +394,7 @@ class ShardedNetwork(Network):
             for name, table in tables_at_start(self.members[0], data):
                 keep(self.held[name], table.to(dtype=dtype, device=device))
 
-    def _make_core(self, dtype: torch.dtype, device: torch.device | str) -> Fused:
+    def _make_core(self, data: Shape, dtype: torch.dtype, device: torch.device | str) -> Ensemble:
         return _Core(self.members, self.processes.mesh, dtype=dtype, device=device)
 
     def _make_tables(self, data: Shape, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from depthlaw.paper_checks.experiments import bench
 from depthlaw.paper_checks.experiments.bench import Loop, Ours, Size, contenders
 from tests.command import document
 
+RECORD = Path(__file__).parents[2] / "paper_checks/results/bench.json"
 TINY = Size(16, 2, num_members=3, num_tokens=4)
 
 
@@ -50,6 +51,12 @@ def test_contenders_have_networks_of_the_same_size(name: str) -> None:
         assert sum(p.numel() for p in other.parameters() if p.dim() == 2) == own
     theirs()
     ours.close()
+
+
+def test_training_together_is_a_row_as_the_others() -> None:
+    row = bench.trained(Size(16, 1, num_sequences=2, num_members=2, num_tokens=16), rounds=1)
+    assert row["beside"] == "runs one by one" and row["seconds"] > 0 and row["share_of_peak"] > 0
+    assert set(row) == set(json.loads(RECORD.read_text(encoding="utf-8"))["rows"][0])
 
 
 def test_quick_says_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,8 +174,10 @@ def test_mixed_precision_knows_every_norm() -> None:
     """Warnings are errors here: torch has one for norms whose input and gain are of two kinds."""
     torch.set_warn_always(True)  # and otherwise says it once in a process
     try:
-        for norm_kind, has_affine in (("layernorm", True), ("rmsnorm", True), ("layernorm", False)):
-            model = replace(MODEL, placement="sub", norm_kind=norm_kind, has_affine=has_affine, has_qk_norm=has_affine)
+        for norm_kind, *flags in (("layernorm", 1, 1), ("rmsnorm", 1, 1), ("rmsnorm", 1, 0), ("layernorm", 0, 0)):
+            has_affine, has_qk_norm = map(bool, flags)
+            norms = {"norm_kind": norm_kind, "has_affine": has_affine, "has_qk_norm": has_qk_norm}
+            model = replace(MODEL, placement="sub", **norms)
             config = replace(BASE, model=model, num_steps=2)
             mixed, whole = train(replace(config, precision="bfloat16")).losses, train(config).losses
             assert mixed == pytest.approx(whole, rel=2 * torch.finfo(torch.bfloat16).eps)

@@ -33,6 +33,7 @@ from depthlaw.sims.update import (
 
 D, T, B = 8, 3, 2
 SEEDS = (1, 2)
+F64: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
 TASKS = {
     f"{kind}, {readout}": Task(num_tokens=T, batch_size=B, objective=kind, readout=readout, num_classes=4)
     for kind in ("logit", "ce")
@@ -284,6 +285,21 @@ def test_singular_values_of_a_gradient_of_few_tokens(dtype: torch.dtype) -> None
     grad[2] = 0
     whole, by_rank = (Norms(grad, grad, 2, is_branch=True, rank=rank).nuclear for rank in (None, 7))
     assert torch.allclose(whole, by_rank, rtol=1e-10 if dtype is torch.float64 else 1e-5, atol=0)
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_gradients_of_few_members_at_a_time_are_those_of_all(num: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three members, so that the last gradients that are made at once are fewer; of matrices of several shapes."""
+    task = TASKS["logit, last"]
+    config = task.on(ModelConfig(encoder=alternating(2), decoder=decoder_layers(1), d_model=D, num_heads=2))
+    model, inputs = Ensemble([Member(config, seed) for seed in range(3)]), draw_inputs(config, task, range(3), **F64)
+    optimizers = ("sgd", "adam", "lamb", "lars", "muon")
+    whole = first_order(model, inputs, task, optimizers)
+    monkeypatch.setattr("depthlaw.sims.update._NEAR", num * 4 * D**2 * 8)
+    parts = first_order(model, inputs, task, optimizers)
+    for optimizer in optimizers:
+        for name, value in whole.values[optimizer].items():
+            assert torch.allclose(parts.values[optimizer][name], value, rtol=1e-12, atol=0)
 
 
 def test_an_ensemble_goes_when_nobody_has_it() -> None:
