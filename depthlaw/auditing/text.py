@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from depthlaw.auditing.answer import Answer
-from depthlaw.auditing.beyond import first_of_all
+from depthlaw.auditing.beyond import first_of_all, learning_rates
 from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, says
 from depthlaw.auditing.compare import NOT_INDEPENDENT
 from depthlaw.auditing.faults import Fault, distinct
@@ -402,10 +402,17 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
             f"one factor for each doubling. Predicted: {audit.exponential.text}."
         ), "bold red"  # fmt: skip
     elif exponent is not None and exponent > _GROWS and not audit.faults:
-        yield (
-            f"The update under {audit.optimizer} grows as N^{exponent:.2f}: a model that is built as it is meant to be "
-            "may still need another learning rate at another depth."
-        ), None  # fmt: skip
+        grows = f"The update under {audit.optimizer} grows as N^{exponent:.2f}"
+        if audit.claimed is not None and learning_rates(audit.claimed, audit.depths):
+            yield (
+                f"{grows} at one learning rate for all parameters, as it is measured here: {audit.claimed.name} has "
+                "learning rates of its own beside the model, which --groups compares."
+            ), None  # fmt: skip
+        else:
+            yield (
+                f"{grows}: a model that is built as it is meant to be may still need another learning rate at another "
+                "depth."
+            ), None  # fmt: skip
     if (audit.exponential is not None or audit.explodes) and not audit.faults:
         text = first_of_all(audit.depths[-1].built)
         yield f"{text[0].upper()}{text[1:]}.", "bold red"

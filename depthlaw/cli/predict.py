@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -262,8 +263,8 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
         page.say(f"As L grows: {order_text(short, 'L')}")
         if short != order:
             page.say("Rounded: --json has it in full.", "dim")
-        if order["next_term"] is not None and len(order["next_term"]) <= _MOST_READ:
-            page.say(f"Next term, {order['next_term_is']}: {order['next_term']}")
+        if short["next_term"] is not None and len(short["next_term"]) <= _MOST_READ:
+            page.say(f"Next term, {order['next_term_is']}: {short['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")
     moved = {row["num_sublayers"]: row["representation"] for row in answer["rows"] if row["representation"] is not None}
@@ -280,6 +281,8 @@ def rounded(cells: Mapping[str, Any]) -> dict[str, Any]:
     >>> exact = {"coefficient": "51.8535939745012338126239575864", "power": "oo", "growth": "exp((log(1 + 1/40)/2)*L)"}
     >>> rounded(exact)
     {'coefficient': '51.8536', 'power': 'oo', 'growth': 'exp(0.0123 L)'}
+    >>> rounded({"growth": None, "next_term": "(4.10022548180526)*1/L"})["next_term"]
+    '(4.10023)*1/L'
     """
     from sympy import sympify
 
@@ -292,6 +295,8 @@ def rounded(cells: Mapping[str, Any]) -> dict[str, Any]:
     growth = cells["growth"] or ""
     if len(growth) > _LONG:
         short["growth"] = f"exp({short_growth(growth.removeprefix('exp(').removesuffix(')'))})"
+    if cells.get("next_term"):
+        short["next_term"] = re.sub(r"\d+\.\d{7,}", lambda number: f"{float(number[0]):.6g}", cells["next_term"])
     return short
 
 

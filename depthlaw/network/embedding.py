@@ -30,13 +30,15 @@ class OtherEmbedding:
         """In a sentence; empty where the embedding makes no difference to the growth."""
         if not self.matters:
             return ""
-        growth, other = f"x {self.growth:.3g} with entries of std {self.std:.3g}", f"x {self.other_growth:.3g} with "
+        growth = f"x {self.growth:.3g} with entries of std {self.std:.3g} where they reach the first layer"
+        other = f"x {self.other_growth:.3g} with "
         numbers = f"{growth}, {other}{self.other_std:.3g}"
         if _is_flat(self.growth):
             return f"the update is flat only beside an embedding as large as the branches: {numbers}"
         if _is_flat(self.other_growth):
             numbers = f"{growth}, {other}an embedding {self.other_std / self.std:.3g} times as large"
-            return f"the update is not flat beside so small an embedding: {numbers}"
+            size = "small" if self.std < self.other_std else "large"
+            return f"the update is not flat beside so {size} an embedding: {numbers}"
         return f"how the update grows depends on the embedding: {numbers}"
 
     @property

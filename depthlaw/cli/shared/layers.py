@@ -11,26 +11,33 @@ from depthlaw.system.page import Page, grid
 _SHOWN_LAYERS = 16
 _IN_JSON_ALONE = ("gradient_square", "log10_gradient_square")
 """What the Jacobian's norm is of."""
+_MEANINGS = {
+    "second moment": "of an entry of x_l",
+    "token correlation": "the mean cosine of two tokens",
+    "cosine with previous": "of x_l and x_(l-1), 1 where a sublayer is the identity",
+    "cosine with input": "of x_l and x_0",
+    "branch share": "of the sum's square what the branch adds",
+    "jacobian": "the root mean square of the singular values of the Jacobian from x_l to the last sum; so much longer "
+    "is the gradient at x_l than there",
+}
+"""What the columns are."""
 
 
 def show_layers(page: Page, row: Mapping[str, Any]) -> None:
     """Of a row that has ``streams`` and ``updates_by_layer``; of another nothing."""
+    shown: dict[str, None] = {}
     for side, streams in row.get("streams", {}).items():
         names = dict.fromkeys(name for stream in streams.values() for name in stream if name not in _IN_JSON_ALONE)
         columns = {name.replace("_", " "): {at: values.get(name) for at, values in streams.items()} for name in names}
         of_side = {"encoder": 2 * row.get("num_layers", 0), "decoder": 3 * row.get("num_decoder_layers", 0)}
         num_sublayers = of_side[side] if "num_layers" in row else row["num_sublayers"]
         last = f"; x_{len(streams) - 1}: behind the final norm" if len(streams) - 1 > num_sublayers else ""
-        _show_columns(page, f"L = {row['num_sublayers']}: x_l of the {side}{last}", "l", columns)
+        which = f" of the {side}" if len(row["streams"]) > 1 else ""
+        _show_columns(page, f"L = {row['num_sublayers']}: x_l{which}{last}", "l", columns)
+        shown |= dict.fromkeys(columns)
         page.say(_in_words(list(streams.values())[: num_sublayers + 1]))
-    if row.get("streams"):
-        page.say(
-            "second moment: of an entry of x_l. token correlation: the mean cosine of two tokens. cosine with "
-            "previous: of x_l and x_(l-1), 1 where a sublayer is the identity. branch share: of the sum's square what "
-            "the branch adds. jacobian: the root mean square of the singular values of the Jacobian from x_l to the "
-            "last sum; so much longer is the gradient at x_l than there.",
-            "dim",
-        )
+    if meanings := [f"{name}: {meaning}." for name, meaning in _MEANINGS.items() if name in shown]:
+        page.say(" ".join(meanings), "dim")
     if parts := _by_kind(row.get("updates_by_layer", {})):
         order = ", the encoder's first" if "num_layers" in row else ""
         heading = f"L = {row['num_sublayers']}: update of the n-th sublayer of a kind{order}"

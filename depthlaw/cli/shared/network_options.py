@@ -333,7 +333,8 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
     if len(visits) > 1 and len(depths) > 1:
         raise BadInputError(f"give several numbers of --visits or of {given}: one of the two is one number")
     if (deepest := max(lengths) * max(visits)) > most:
-        text = f"at most {most} are computed (predict without --attention has no such limit)"
+        text = f"at most {most} are computed"
+        text += "" if max(visits) > 1 else " (predict without --attention has no such limit)"
         raise BadInputError(f"{given} asks for {deepest} sublayers: {text}")
 
     def through(count: Any, times: int) -> Any:

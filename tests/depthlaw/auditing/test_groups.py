@@ -116,6 +116,17 @@ def test_right_groups_are_not_accused(name: str) -> None:
     assert not any(words in remark for remark in found.remarks for words in ("vectors have", "different learning"))
 
 
+def test_a_scheme_with_rates_of_its_own_is_not_said_to_want_others() -> None:
+    """The update is measured at one rate for all: its growth is what the scheme's own rates are for."""
+    said = {
+        scheme: " ".join(str(audit(BUILDS[scheme], LAYERS, scheme=scheme, has_nearest=False)).split())
+        for scheme in ("depth-mup", "pre-ln")
+    }
+    assert "depth-mup has learning rates of its own" in said["depth-mup"]
+    assert "may still need another learning rate" in said["pre-ln"]
+    assert "of its own" not in said["pre-ln"] and "may still need" not in said["depth-mup"]
+
+
 # ---------------------------------------------------------------- wrong ones
 
 
