@@ -53,6 +53,12 @@ def in_short(record: Record) -> str:
         d_model=record.experiment.arms[0].trial.d_model,
         growing=[[_name(course), _steps(course)] for course in several if course.grows],
         seeds=min(len(course.seeds) for course in several),
+        agreeing=[
+            (course.scheme, *(_words([parts.agreement for parts in of]) for of in (course.parts(0), course.late_parts)))
+            for course in fast
+            if course.is_parted
+        ],
+        late=LATE,
         best=best,
         has_law=lives is not None and lives.has_the_law(),
         falls=lives is not None and lives.fall_together(),
@@ -121,7 +127,7 @@ def after_start(record: Record, opening: str, images: str) -> str:
         verdict_of_law=_verdict_of_law(fast) if fast else ABSENT,
         part_heads=["network", "step", "not shared", "along", "other's loss", "agreement", "over independent"],
         parts=[row for course in fast if course.is_parted for row in _part_rows(course)],
-        contradicted=[(_name(course), route.contradicted(course.late_parts)) for course in fast if course.is_parted],
+        contradicted=_contradicted(fast),
         made_heads=[
             "network",
             "look",
@@ -197,6 +203,10 @@ def _laws_row(course: Course) -> list[str]:
         return f"{slope_of(law, course.scheme, course.optimizer):z.2f}" + " +" * route.holds(law, course)
 
     return [_name(course), _words(course.late), *map(cell, LAWS)]
+
+
+def _contradicted(several: Sequence[Course]) -> list[tuple[str, list[str]]]:
+    return [(_name(course), route.contradicted(course.late_parts)) for course in several if course.is_parted]
 
 
 def _part_rows(course: Course) -> list[list[str]]:
