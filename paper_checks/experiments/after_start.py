@@ -41,8 +41,8 @@ Signal and noise, planned when all of the above was there and no run had them:
   what it is over the root of its entries' squares (over independent), which is about 1 or less where the directions of
   the step and of that gradient have nothing to do with each other. Sums over the depths.
 - The law of noise takes them to be so: it is contradicted where the interval of the last number, mean over the late
-  looks, lies above INDEPENDENT. The law of the first step takes every entry to have the sign: it is contradicted where the
-  interval of the agreement lies below AGREED.
+  looks, lies above INDEPENDENT. The law of the first step takes every entry to have the sign: it is contradicted where
+  the interval of the agreement lies below AGREED.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Does the advice pay? Tune a rate at 4 layers, go deeper with each remedy of ``advise``, and look at the loss.
 
-Decoders on bytes, five under AdamW and three under Muon beside it, and a ViT on images are trained at 4, 16 and 32 layers, each at eight
-learning rates, an octave apart, the same at every depth. The deeper ones are trained as they are, and with the remedies
-that ``advise`` prints for them from 4 layers on: plain numbers, kept in ``results/remedies.json``; ``python -m
-depthlaw.paper_checks.experiments.transfer`` writes them anew.
+Decoders on bytes, five under AdamW and three under Muon beside it, and a ViT on images are trained at 4, 16 and 32
+layers, each at eight learning rates, an octave apart, the same at every depth. The deeper ones are trained as they are,
+and with the remedies that ``advise`` prints for them from 4 layers on: plain numbers, kept in
+``results/remedies.json``; ``python -m depthlaw.paper_checks.experiments.transfer`` writes them anew.
 
 The plan, written before the first run that is counted:
 
@@ -67,8 +67,12 @@ _EVERY = (NOTHING, "learning-rate", "learning-rates", "depth-mup")
 _BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
 _GPT2, _LLAMA2, _VIT = (f"{OF_RECIPE}{name}" for name in ("gpt2", "llama-2", "vit"))
 MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    ADAMW: {_GPT2: _BEFORE, _LLAMA2: _BEFORE, "pre-ln": _BEFORE, "post-ln": _BEHIND, "deepnorm": _BEHIND, _VIT: _BEFORE},
-    MUON: {_GPT2: _EVERY, _LLAMA2: _EVERY, "pre-ln": _EVERY},
+    ADAMW: {
+        **dict.fromkeys((_GPT2, _LLAMA2, "pre-ln"), _BEFORE),
+        **dict.fromkeys(("post-ln", "deepnorm"), _BEHIND),
+        _VIT: _BEFORE,
+    },
+    MUON: dict.fromkeys((_GPT2, _LLAMA2, "pre-ln"), _EVERY),
 }
 """By optimizer, the remedies of each. Those of AdamW hang on whether norms stand before the branches, or behind the
 sums."""

@@ -560,7 +560,7 @@ class _Together:
         return losses.detach()
 
     def _batches(self, step: int) -> Batch:
-        """The batch of each run at a step, (E, B, ...), or what this process has of it. Runs of one seed have one batch."""
+        """The batch of each run at a step, (E, B, ...), or what this process has of it. Runs of one seed share it."""
         seeds = list(dict.fromkeys(run.config.seed for run in self.runs))
         batches = [self._here(self.data.batch(self.config.batch_size, seed, step)) for seed in seeds]
         of_seeds, places = _to(_stacked(batches), self.device), [seeds.index(run.config.seed) for run in self.runs]
