@@ -142,7 +142,7 @@ def _counted_once(s: Values) -> list[bool | None]:
 _MG_01 = claim(
     "MG-01",
     kind=Kind.RESULT,
-    name="that a law is not counted twice",
+    name="that a law is not counted twice, at initialisation",
     locator="pull requests 4381 and 4999, not merged",
     quote="depth_mult^-1 on the branch, and the output matrices' init times depth_mult^(1/2), so that (2N)^(-1/2) is "
     "not counted twice",

@@ -146,8 +146,8 @@ def _answers(profile_of: Callable[[str, str, int], _Profile], s: Values) -> Answ
         }
     first, *_, last = (norm**2 for norm in post.norms)  # of the most tokens
     large, small = max(mix.norms) ** 2, min(mix.norms) ** 2
-    text = f"of {_TOKENS[-1]} tokens the square, attention and FFN together, is {first:.3g} in Post-LN's first layer "
-    text += f"and {last:.3g} in its last; Mix-LN's go from {large:.3g} to {small:.3g}"
+    text = f"of {_TOKENS[-1]} tokens the square, attention and FFN together, is {first:.2g} in Post-LN's first layer "
+    text += f"and {last:.2g} in its last; Mix-LN's go from {large:.2g} to {small:.2g}"
     command = " && ".join(_see(scheme) for scheme in ("Post-LN", "Mix-LN"))
     example = {"printed": s.text, "found": text, "command": command}
     return Answers(holds=holds, numbers=numbers, counterexample=None if all(holds) else example)

@@ -115,6 +115,7 @@ def _in_networks(s: Values) -> Answers:
 _CP_02 = claim(
     "CP-02",
     kind=Kind.STEP,
+    name="one step of Adam, at initialisation",
     locator="(6)",
     quote="the linear term of a block's change is of order L^-1, the second-order one of L^(alpha - 2): equal order "
     "only at alpha = 1",
@@ -178,6 +179,7 @@ def _left(s: Values) -> list[bool | None]:
 _CP_05 = claim(
     "CP-05",
     kind=Kind.REMARK,
+    name="a step, at initialisation or later",
     locator="Table 1",
     quote="weight decay has no m_L at any alpha",
     summary="AdamW's weight decay needs no factor of depth, whatever alpha",

@@ -89,7 +89,7 @@ def _by_one(s: Values) -> Answers:
         f"is {longer:.3g} times as long as at the top, at L = 16 and at L = 256: L gain^2/std^2 alone enters",
         "command": " && ".join(
             f"depthlaw predict --scheme pre-ln --optimizer sgd --layers {length // 2} --attention --tokens 1 "
-            f"--embedding-std {math.isqrt(length)} --by-layer"
+            f"--ffn-ratio 1 --embedding-std {math.isqrt(length)} --by-layer"
             for length in (16, 256)
         ),
     }
