@@ -46,8 +46,14 @@ def _network(scheme: str, num_layers: int, arch: str, num_tokens: int) -> Networ
     from depthlaw.network.network import Network
     from depthlaw.theory.schemes import scheme as named
 
-    sizes = {"num_sublayers": 2 * num_layers, "d_model": 128, "num_heads": 4, "num_tokens": num_tokens}
-    return Network(scheme=named(scheme), arch=arch, **sizes)
+    return Network(
+        scheme=named(scheme),
+        arch=arch,
+        num_sublayers=2 * num_layers,
+        d_model=128,
+        num_heads=4,
+        num_tokens=num_tokens,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +76,7 @@ def _predicted(scheme: str, arch: str, num_tokens: int, num_layers: int = _NUM_L
     """At infinite width."""
     answer = _network(scheme, num_layers, arch, num_tokens).kernel_update("sgd", replicates=1)
     ((side, sublayers),) = answer.layers.items()
-    layers = [a | f for a, f in zip(sublayers[::2], sublayers[1::2], strict=True)]
+    layers = [dict(a) | dict(f) for a, f in zip(sublayers[::2], sublayers[1::2], strict=True)]
     logs = [stream.log10_gradient_square / 2 for stream in answer.streams[side]]
     return _Profile(
         norms=tuple(math.sqrt(sum(layer[role] for role in _MATRICES)) for layer in layers),
@@ -120,9 +126,11 @@ def _see(scheme: str) -> str:
 
 def _answers(profile_of: Callable[[str, str, int], _Profile], s: Values) -> Answers:
     """profile_of: a scheme's name, the architecture and the number of tokens to what a layer has of the gradient."""
-    holds, numbers = [], {}
-    for tokens in _TOKENS:
-        pre, post, mix = profiles = [profile_of(scheme.lower(), "decoder", tokens) for scheme in _SCHEMES]
+    holds: list[bool | None] = []
+    numbers = {}
+    by_tokens = {tokens: [profile_of(scheme.lower(), "decoder", tokens) for scheme in _SCHEMES] for tokens in _TOKENS}
+    for tokens, profiles in by_tokens.items():
+        pre, post, _ = profiles
         spreads = [_spread(profile.norms) for profile in profiles]
         if "scheme" in dict(s):
             holds.append(_SCHEMES[spreads.index(min(spreads))] == s["scheme"])
@@ -144,7 +152,8 @@ def _answers(profile_of: Callable[[str, str, int], _Profile], s: Values) -> Answ
             ),
             "v and out of an encoder's Post-LN, first over last": _of_values(profile_of("post-ln", "encoder", tokens)),
         }
-    first, *_, last = (norm**2 for norm in post.norms)  # of the most tokens
+    _, post, mix = by_tokens[_TOKENS[-1]]
+    first, *_, last = (norm**2 for norm in post.norms)
     large, small = max(mix.norms) ** 2, min(mix.norms) ** 2
     text = f"of {_TOKENS[-1]} tokens the square, attention and FFN together, is {first:.2g} in Post-LN's first layer "
     text += f"and {last:.2g} in its last; Mix-LN's go from {large:.2g} to {small:.2g}"
