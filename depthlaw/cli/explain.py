@@ -172,7 +172,7 @@ def _parts(entry: Entry) -> Iterator[Line]:
 
     shown: set[str] = set()
     for place, part in enumerate(sorted(entry["parts"], key=lambda part: SEVERITY.index(Verdict(part["verdict"])))):
-        name = "" if len(entry["parts"]) == 1 else f"{part['name']}: "
+        name = "" if part["name"] == "as printed" else f"{part['name']}: "
         yield f"{name}{part['verdict']}; {_shown_by(part)}", Verdict(part["verdict"]).colour
         if part["counterexample"]:
             example, command = part["counterexample"], f"depthlaw explain {entry['id']}"

@@ -14,7 +14,7 @@ from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Changeable, Values
 from depthlaw.paper_checks.routes import algebra, second_meanfield
-from depthlaw.paper_checks.routes.checks import Answers, awaits, check, order_key, order_of, python_command
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, order_key, order_of
 from depthlaw.theory.symbols import L, scratch
 
 if TYPE_CHECKING:
@@ -42,24 +42,32 @@ class BranchRule(Changeable):
         return second_meanfield.variant("pre-ln", norm=self.norm, branch_weight=self.branch)
 
 
+_LENGTHS = (16, 256, 4096)
+AT_ONE_RATE = "the first update at one rate, at initialisation"
+OWN_CRITERION = f"{AT_ONE_RATE} (the project's criterion of a rate for all depths, not the source's)"
+
+
 @check(Route.MEANFIELD, "leading order of the update of Pre-LN FFN sublayers with these branches, times the rate")
 def _by_order(s: BranchRule) -> Answers:
     from depthlaw.theory.meanfield.growth import update_order
     from depthlaw.theory.meanfield.setting import Setting
+    from depthlaw.theory.meanfield.update import predict
 
     order = update_order(Setting.of(s.scheme, s.optimizer))
     power, *_ = order_key(order.times(order_of(s.rate)))
     holds = order_key(order) == order_key(order_of(s.order / s.rate)) and order.growth == 0
-    stream = max(S.One, sqrt(L) * s.branch, key=lambda size: order_key(order_of(size))[0])
-    passed = s.branch / stream  # the last norm divides by it
-    sizes = [passed, s.rate, *([passed] if s.optimizer == "sgd" else [])]  # SGD's step is as long as the gradient
-    moved = " * ".join(["n", *(f"n**({float(order_key(order_of(size))[0])})" for size in sizes)])
+    if holds:
+        return Answers(holds=[True], numbers={"power": str(power)})
+    weight, falls = s.branch.as_independent(L)
+    updates = (f"{float(predict(s.scheme, s.optimizer, length).update):.4g}" for length in _LENGTHS)
+    lengths = ",".join(map(str, _LENGTHS))
+    rule = f"--norm {s.norm} --branch-weight {float(weight):.6g},{falls.as_base_exp()[1] if falls != 1 else 0}"
     example = {
         "printed": s.text,
-        "found": f"n branches together move it by L^({power}), up to a constant",
-        "command": python_command(f"print(*[{moved} for n in (16, 256, 4096)])"),
+        "found": f"it grows as L^({power}); before the rate it is {', '.join(updates)} at L = {lengths}",
+        "command": f"depthlaw predict {rule} --optimizer {s.optimizer} --sublayers {lengths}",
     }
-    return Answers(holds=[holds], numbers={"power": str(power)}, counterexample=None if holds else example)
+    return Answers(holds=[False], numbers={"power": str(power)}, counterexample=example)
 
 
 @check(Route.NUMERIC, "the update over the printed order, summed sublayer by sublayer, at 10^2, 10^4 and 10^6")
@@ -94,10 +102,10 @@ _MINICPM = BranchRule(branch=Rational(7, 5) / sqrt(L / 2))
 _MC_01 = claim(
     "MC-01",
     kind=Kind.RESULT,
-    name="the first update",
+    name=OWN_CRITERION,
     locator="the configuration: scale_depth",
     quote="a branch of 1.4/sqrt(N), N layers, and a rate that is not scaled with depth",
-    summary="with a branch of 1.4/sqrt(N) Adam's first update does not grow with depth at one learning rate",
+    summary="a branch of 1.4/sqrt(N) and one rate keep Adam's first update as it is (the project's criterion)",
     statement=_MINICPM,
     checks=BRANCH,
     mutants=changed(_MINICPM, order=[L, 1 / L], branch=S.One),
@@ -107,8 +115,9 @@ _MC_01 = claim(
     ),
     condition="SGD, or a rate that falls as 1/sqrt(N)",
     finding=Finding(
-        "MiniCPM's branch, of order 1/sqrt(N), with an unscaled rate lets Adam's first update grow as sqrt(N): it is "
-        "half of depth-muP, whose rate falls as 1/sqrt(N)",
+        "MiniCPM's branch, of order 1/sqrt(N), with an unscaled rate lets Adam's first update grow as sqrt(N), at "
+        "initialisation: it is half of depth-muP, whose rate falls as 1/sqrt(N) (MiniCPM prints the rule, not that the "
+        "update stays)",
         rank=64,
     ),
 )
@@ -133,7 +142,7 @@ def _counted_once(s: Values) -> list[bool | None]:
 _MG_01 = claim(
     "MG-01",
     kind=Kind.RESULT,
-    name="that a law is not counted twice",
+    name="that a law is not counted twice, at initialisation",
     locator="pull requests 4381 and 4999, not merged",
     quote="depth_mult^-1 on the branch, and the output matrices' init times depth_mult^(1/2), so that (2N)^(-1/2) is "
     "not counted twice",

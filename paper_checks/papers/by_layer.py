@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sympy import Rational, Symbol, erf, exp, integrate, limit, log, oo, pi, sqrt, tanh
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.claim import (
+    Amendment,
+    Claim,
+    Finding,
+    Kind,
+    Number,
+    Part,
+    Route,
+    Verdict,
+    claim,
+    number,
+    sentence,
+)
 from depthlaw.paper_checks.claims.statements import Values
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
 from depthlaw.paper_checks.routes.drawn import norm as rms_norm
@@ -19,96 +33,161 @@ from depthlaw.theory.symbols import L
 if TYPE_CHECKING:
     from depthlaw.network.network import Network
 
-# ---------------------------------------------------------------- MX-01: whose gradients are alike
-
-_FIRST = Values.of(
-    "the gradient of a layer's matrices in Pre-LN is {word} in the last layer than in the first", word="smaller"
-)
-_VANISHES = Values.of("Post-LN leaves the first layer {word} of the last layer's gradient", word="less than half")
-_EVEN = Values.of(
-    "largest over smallest, Mix-LN's gradients by layer are {word} than Pre-LN's and Post-LN's", word="more even"
-)
-
+# ---------------------------------------------------------------- gradients of a layer's matrices
 
 _NUM_LAYERS = 8
+_TOKENS = (4, 64)
+"""Post-LN's layers are alike at few tokens alone: an average over many shrinks what attention's v and out receive."""
+_VALUES = ("v", "out")
+_MATRICES = ("q", "k", *_VALUES, "fc1", "fc2")
 
 
-def _network(scheme: str, num_layers: int) -> Network:
+def _network(scheme: str, num_layers: int, arch: str, num_tokens: int) -> Network:
     from depthlaw.network.network import Network
     from depthlaw.theory.schemes import scheme as named
 
     return Network(
-        scheme=named(scheme), arch="encoder", num_sublayers=2 * num_layers, d_model=128, num_heads=4, num_tokens=4
+        scheme=named(scheme),
+        arch=arch,
+        num_sublayers=2 * num_layers,
+        d_model=128,
+        num_heads=4,
+        num_tokens=num_tokens,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Profile:
+    """norms, of_values: by layer, the norm of the gradient of its matrices, and of v and out alone. streams: by l, that
+    of x_l, in units of the last; of predictions alone."""
+
+    norms: tuple[float, ...]
+    of_values: tuple[float, ...]
+    streams: tuple[float, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """What the first layer has of the last's."""
+        return self.norms[0] / self.norms[-1]
+
+
+@cache
+def _predicted(scheme: str, arch: str, num_tokens: int, num_layers: int = _NUM_LAYERS) -> _Profile:
+    """At infinite width."""
+    answer = _network(scheme, num_layers, arch, num_tokens).kernel_update("sgd", replicates=1)
+    ((side, sublayers),) = answer.layers.items()
+    layers = [dict(a) | dict(f) for a, f in zip(sublayers[::2], sublayers[1::2], strict=True)]
+    logs = [stream.log10_gradient_square / 2 for stream in answer.streams[side]]
+    return _Profile(
+        norms=tuple(math.sqrt(sum(layer[role] for role in _MATRICES)) for layer in layers),
+        of_values=tuple(math.sqrt(sum(layer[role] for role in _VALUES)) for layer in layers),
+        streams=tuple(10 ** (log - logs[-1]) for log in logs),
     )
 
 
 @cache
-def _kernel_profile(scheme: str, num_layers: int = _NUM_LAYERS) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """By layer, the norm of the gradient of its matrices; and by l, the log of ||dF/dx_l||^2. Infinite width."""
-    answer = _network(scheme, num_layers).kernel_update("sgd", replicates=1)
-    layers = [
-        sum(value for role, value in sublayer.items() if role in ("q", "k", "v", "out", "fc1", "fc2"))
-        for sublayer in answer.layers["encoder"]
-    ]
-    norms = [math.sqrt(a + b) for a, b in zip(layers[::2], layers[1::2], strict=True)]
-    logs = [stream.log10_gradient_square * math.log(10) for stream in answer.streams["encoder"]]
-    return tuple(norms), tuple(logs)
-
-
-@cache
-def _measured_norms(scheme: str, num_layers: int = _NUM_LAYERS, num_seeds: int = 16) -> tuple[float, ...]:
-    """By layer, the norm of the gradient of its matrices: the root of the mean square of real networks 128 wide."""
+def _measured(scheme: str, arch: str, num_tokens: int, num_seeds: int = 16) -> _Profile:
+    """The root of the mean square of real networks 128 wide."""
     from depthlaw.sims.measure import Question, collect
 
-    network = _network(scheme, num_layers)
+    network = _network(scheme, _NUM_LAYERS, arch, num_tokens)
     question = Question(config=network.config("sgd"), task=network.task, has_layers=True, dtype="float32")
     values = collect(question, range(num_seeds))
-    norms = []
-    for layer in range(1, num_layers + 1):
-        parts = (values[f"sgd/layer/{role}/{layer}"] for role in ("q", "k", "v", "out", "fc1", "fc2"))
-        norms.append(math.sqrt(sum(map(np.mean, parts))))
-    return tuple(norms)
+
+    def of(roles: tuple[str, ...], layer: int) -> float:
+        return math.sqrt(sum(float(np.mean(values[f"sgd/layer/{role}/{layer}"])) for role in roles))
+
+    layers = range(1, _NUM_LAYERS + 1)
+    norms, of_values = (tuple(of(roles, layer) for layer in layers) for roles in (_MATRICES, _VALUES))
+    return _Profile(norms=norms, of_values=of_values)
 
 
-def _spread(norms: Any) -> float:
+def _spread(norms: tuple[float, ...]) -> float:
     return max(norms) / min(norms)
 
 
-def _answers(norms_of: Any, s: Values) -> Answers:
-    """norms_of: a scheme's name to the gradient's norm by layer."""
-    pre, post, mix = (norms_of(scheme) for scheme in ("pre-ln", "post-ln", "mix-ln"))
-    holds = {
-        "smaller": pre[-1] < 0.8 * pre[0],
-        "larger": pre[-1] > 1.25 * pre[0],
-        "less than half": post[0] < post[-1] / 2,
-        "more than twice": post[0] > 2 * post[-1],
-        "more even": _spread(mix) < min(_spread(pre), _spread(post)),
-        "less even": _spread(mix) > max(_spread(pre), _spread(post)),
-        "between, less even": _spread(post) < _spread(mix) < _spread(pre),
-        "as much as": 0.8 < post[0] / post[-1] < 1.25,
-    }[s["word"]]
-    numbers = {
-        name: [round(float(norm), 3) for norm in norms] for name, norms in (("pre", pre), ("post", post), ("mix", mix))
-    }
-    text = f"Post-LN: the first layer has {post[0] / post[-1]:.3g} of the last's; spreads {_spread(pre):.3g} (Pre-LN), "
-    text += f"{_spread(post):.3g} (Post-LN), {_spread(mix):.3g} (Mix-LN)"
-    command = "depthlaw predict --scheme post-ln --optimizer sgd --layers 8 --attention --tokens 4 --by-layer"
+# ---------------------------------------------------------------- MX-01: whose gradients are alike
+
+_SCHEMES = ("Pre-LN", "Post-LN", "Mix-LN")
+_FIRST = Values.of(
+    "the gradient of a layer's matrices in Pre-LN is {word} in the last layer than in the first", word="smaller"
+)
+_VANISHES = Values.of(
+    "Post-LN leaves the first layer {word} of the last layer's gradient (the project's measure of vanishing)",
+    word="less than half",
+)
+_EVEN = Values.of("largest over smallest, the gradients by layer are the most even in {scheme}", scheme="Mix-LN")
+
+
+def _see(scheme: str) -> str:
+    network = f"--layers {_NUM_LAYERS} --attention --causal --tokens {_TOKENS[-1]}"
+    return f"depthlaw predict --scheme {scheme.lower()} --optimizer sgd {network} --by-layer"
+
+
+def _answers(profile_of: Callable[[str, str, int], _Profile], s: Values) -> Answers:
+    """profile_of: a scheme's name, the architecture and the number of tokens to what a layer has of the gradient."""
+    holds: list[bool | None] = []
+    numbers = {}
+    by_tokens = {tokens: [profile_of(scheme.lower(), "decoder", tokens) for scheme in _SCHEMES] for tokens in _TOKENS}
+    for tokens, profiles in by_tokens.items():
+        pre, post, _ = profiles
+        spreads = [_spread(profile.norms) for profile in profiles]
+        if "scheme" in dict(s):
+            holds.append(_SCHEMES[spreads.index(min(spreads))] == s["scheme"])
+        else:
+            holds.append(
+                {
+                    "smaller": pre.share > 1.25,
+                    "larger": pre.share < 0.8,
+                    "less than half": post.share < 1 / 2,
+                    "more than half": post.share > 1 / 2,
+                    "more than twice": post.share > 2,
+                }[s["word"]]
+            )
+        numbers[f"{tokens} tokens"] = {
+            "first over last": _by_scheme([profile.share for profile in profiles]),
+            "largest over smallest": _by_scheme(spreads),
+            "largest over smallest, the stream": _by_scheme(
+                [_spread(profile.streams) for profile in profiles if profile.streams]
+            ),
+            "v and out of an encoder's Post-LN, first over last": _of_values(profile_of("post-ln", "encoder", tokens)),
+        }
+    _, post, mix = by_tokens[_TOKENS[-1]]
+    first, *_, last = (norm**2 for norm in post.norms)
+    large, small = max(mix.norms) ** 2, min(mix.norms) ** 2
+    text = f"of {_TOKENS[-1]} tokens the square, attention and FFN together, is {first:.2g} in Post-LN's first layer "
+    text += f"and {last:.2g} in its last; Mix-LN's go from {large:.2g} to {small:.2g}"
+    command = " && ".join(_see(scheme) for scheme in ("Post-LN", "Mix-LN"))
     example = {"printed": s.text, "found": text, "command": command}
-    return Answers(holds=[holds], numbers=numbers, counterexample=None if holds else example)
+    return Answers(holds=holds, numbers=numbers, counterexample=None if all(holds) else example)
 
 
-@check(Route.KERNEL, "the norm of the gradient by layer, 8 layers, at infinite width")
+def _by_scheme(values: list[float]) -> dict[str, float]:
+    return {scheme: round(value, 3) for scheme, value in zip(_SCHEMES, values, strict=False)}
+
+
+def _of_values(profile: _Profile) -> float:
+    return round(profile.of_values[0] / profile.of_values[-1], 3)
+
+
+@check(Route.KERNEL, "the norm of the gradient by layer, decoders of 8 layers, 4 and 64 tokens, at infinite width")
 def _by_kernel(s: Values) -> Answers:
-    return _answers(lambda scheme: _kernel_profile(scheme)[0], s)
+    return _answers(_predicted, s)
 
 
-@check(Route.MEASURED, "the same in 16 networks of 8 layers, 128 wide")
+@check(Route.MEASURED, "the same in 16 networks 128 wide")
 def _in_networks(s: Values) -> Answers:
-    return _answers(_measured_norms, s)
+    return _answers(_measured, s)
 
 
 _TRAINED = "gradients by layer along training, of Pre-LN, Post-LN and Mix-LN networks of several depths"
 _PROFILE = (_by_kernel, _in_networks)
+_EVENNESS = "Mix-LN's evenness"
+
+
+def _found(part: str, tokens: int, *keys: str) -> Number:
+    return number(part, f"{tokens} tokens", *keys)
+
 
 _MX_01 = Claim(
     id="MX-01",
@@ -131,20 +210,45 @@ _MX_01 = Claim(
             mutants=changed(_VANISHES, word="more than twice"),
             expected=Verdict.REFUTED,
             instead=Amendment(
-                statement=_VANISHES.with_(word="as much as"), text="the first layer has as much gradient as the last"
+                statement=_VANISHES.with_(word="more than half"),
+                text=sentence(
+                    "the first of a decoder's 8 layers has {few:.2f} of the last's gradient at 4 tokens, {many:.2f} at "
+                    "64",
+                    few=_found("Post-LN", 4, "first over last", "Post-LN"),
+                    many=_found("Post-LN", 64, "first over last", "Post-LN"),
+                ),
             ),
-            condition="weights as training makes them, or gains below 1 of what the branch is made of",
+            condition=sentence(
+                "weights as training makes them, gains below 1 of what the branch is made of, or v and out alone in an "
+                "encoder of 64 tokens ({values:.2f})",
+                values=_found("Post-LN", 64, "v and out of an encoder's Post-LN, first over last"),
+            ),
         ),
         Part(
-            name="Mix-LN's evenness, at initialisation",
+            name=f"{_EVENNESS}, at initialisation",
             statement=_EVEN,
             checks=_PROFILE,
-            mutants=changed(_EVEN, word="less even"),
+            mutants=changed(_EVEN, scheme="Pre-LN"),
             expected=Verdict.REFUTED,
             instead=Amendment(
-                statement=_EVEN.with_(word="between, less even"), text="Mix-LN is between Pre-LN and Post-LN"
+                statement=_EVEN.with_(scheme="Post-LN"),
+                text=sentence(
+                    "Post-LN's are the most even; at 64 tokens Mix-LN's largest is {mix:.2f} times its smallest, "
+                    "Pre-LN's {pre:.2f}, Post-LN's {post:.2f}",
+                    **{
+                        name: _found(_EVENNESS, 64, "largest over smallest", scheme)
+                        for name, scheme in zip(("pre", "post", "mix"), _SCHEMES, strict=True)
+                    },
+                ),
             ),
-            condition="weights as training makes them",
+            condition=sentence(
+                "weights as training makes them; or gradients of the stream in place of matrices', at 64 tokens "
+                "({mix:.2f} in Mix-LN, {pre:.2f} in Pre-LN, {post:.2f} in Post-LN)",
+                **{
+                    name: _found(_EVENNESS, 64, "largest over smallest, the stream", scheme)
+                    for name, scheme in zip(("pre", "post", "mix"), _SCHEMES, strict=True)
+                },
+            ),
         ),
         Part(
             name="all three, after training",
@@ -155,8 +259,8 @@ _MX_01 = Claim(
         ),
     ),
     finding=Finding(
-        "At initialisation Post-LN's gradients are the most even over the layers; Mix-LN's lie between Post-LN's and "
-        "Pre-LN's",
+        "At initialisation, at 4 tokens and at 64, the gradients of a decoder's matrices are the most even over the "
+        "layers in Post-LN; Mix-LN's are about as uneven as Pre-LN's",
         rank=66,
     ),
 )
@@ -254,35 +358,51 @@ _DT_01 = claim(
 
 # ---------------------------------------------------------------- RD-01: ResiDual's lower bound
 
-_NOT_LESS = Values.of("the first layer's gradient in ResiDual is at least {share} times the last's", share=1)
+_NOT_LESS = Values.of(
+    "the first layer of {scheme} has at least {share} of the last's gradient, that of a layer's matrices together, at "
+    "4 and at 64 tokens, causal or not (the source prints no number: the share is the project's)",
+    scheme="ResiDual",
+    share=Rational(3, 4),
+)
 
 
-@check(Route.KERNEL, "the norms of both, 8 layers, at infinite width")
+@check(Route.KERNEL, "what the first layer has of the last's, of 8, 32 and 128 layers, at infinite width")
 def _first_by_kernel(s: Values) -> Answers:
-    return _first_over_last(_kernel_profile("residual")[0], s)
+    return _first_over_last(_predicted, s, (8,), (32,), (128,))
 
 
 @check(Route.MEASURED, "the same in 16 networks of 8 layers, 128 wide")
 def _first_in_networks(s: Values) -> Answers:
-    return _first_over_last(_measured_norms("residual"), s)
+    return _first_over_last(_measured, s, ())
 
 
-def _first_over_last(norms: tuple[float, ...], s: Values) -> Answers:
-    share = float(norms[0] / norms[-1])
-    return Answers(holds=[share >= s["share"]], numbers={"first over last": round(share, 3)})
+def _first_over_last(profile_of: Callable[..., _Profile], s: Values, *sizes: tuple[int, ...]) -> Answers:
+    scheme = s["scheme"].lower()
+    cases = [(arch, tokens) for tokens in _TOKENS for arch in ("encoder", "decoder")]
+    profiles = {case: [profile_of(scheme, *case, *size) for size in sizes] for case in cases}
+    return Answers(
+        holds=[profile.share >= s["share"] for found in profiles.values() for profile in found],
+        numbers={
+            f"{arch}, {tokens} tokens": {
+                "first over last": [round(profile.share, 3) for profile in found],
+                "v and out alone": [_of_values(profile) for profile in found],
+            }
+            for (arch, tokens), found in profiles.items()
+        },
+    )
 
 
 _RD_01 = claim(
     "RD-01",
     kind=Kind.RESULT,
-    name="at initialisation, 8 layers",
+    name="at initialisation, up to 128 layers",
     locator="abstract",
     quote="ResiDual has a lower bound on the gradient to avoid the vanishing issue, due to the residual connection of "
     "Pre-LN",
-    summary="ResiDual's gradients do not vanish in early layers: the first layer's is at least the last's",
+    summary="ResiDual's gradients do not vanish in early layers: the first has at least 3/4 of the last's",
     statement=_NOT_LESS,
     checks=(_first_by_kernel, _first_in_networks),
-    mutants=changed(_NOT_LESS, share=2),
+    mutants=changed(_NOT_LESS, scheme="Post-LN", share=[1, 2]),
 )
 
 # ---------------------------------------------------------------- BT-01: B2T's connection

@@ -260,7 +260,7 @@ _LI_04 = Claim(
     uses=("LI-03",),
     parts=tuple(
         Part(
-            name=f"{statement['placement']}-LN",
+            name=f"{statement['placement']}-LN, at initialisation",
             statement=statement,
             checks=(
                 check(Route.PROOF, f"second moments at infinite width: {exact}", _by_moments),

@@ -108,6 +108,7 @@ def _products(s: Values) -> Answers:
 _CD_02 = claim(
     "CD-02",
     kind=Kind.STEP,
+    name="at initialisation",
     locator="(6)",
     quote="sigma_l^2 = sigma_1^2 Theta(prod_k (1 + 1/sigma_k)), layers independent, of mean 0",
     summary="the variance of the stream is the product of 1 + 1/sigma_k over the layers",
@@ -169,7 +170,7 @@ def _bound_in_numbers(s: Values) -> Answers:
 _CD_03 = claim(
     "CD-03",
     kind=Kind.STEP,
-    name="what the bound comes to",
+    name="what the bound comes to, at initialisation",
     locator="(9) to (11)",
     quote="the norm of the derivative of y_L by x_1 is at most the product of 1 + A/sigma_k + B/sigma_k^2; with a "
     "variance that grows as l it is at most Theta(L)",

@@ -10,7 +10,7 @@ from depthlaw.paper_checks.claims.broken import changed
 from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict
 from depthlaw.paper_checks.claims.statements import Growth, Values
 from depthlaw.paper_checks.routes import algebra
-from depthlaw.paper_checks.routes.checks import Answers, awaits, check, growth_part, python_command
+from depthlaw.paper_checks.routes.checks import Answers, awaits, check, growth_part
 from depthlaw.paper_checks.routes.drawn import PreNorm
 from depthlaw.theory.symbols import L
 
@@ -82,10 +82,16 @@ def _multiplied(s: Values) -> list[bool | None]:
 @check(Route.PROOF, "the ratio with sublayers of gain 1, as L grows")
 def _by_one(s: Values) -> Answers:
     is_short = limit(_ratio(S.One, s["std"]), L, oo) == oo
+    longer = math.sqrt(1 + (1 + 1 / 2) / 2)  # of one token attention adds 1 to the stream's square, a ReLU FFN 1/2
     example = {
         "printed": s.text,
-        "found": "gain 1 and an embedding of std sqrt(L) give 1 + 1/2 at every depth: L gain^2/std^2 alone enters",
-        "command": python_command("print(*[1 + n*1**2/2/(n**0.5)**2 for n in (10, 1000)])"),
+        "found": "with gain 1 and an embedding of std sqrt(L) the gradient at the bottom of a Transformer of one token "
+        f"is {longer:.3g} times as long as at the top, at L = 16 and at L = 256: L gain^2/std^2 alone enters",
+        "command": " && ".join(
+            f"depthlaw predict --scheme pre-ln --optimizer sgd --layers {length // 2} --attention --tokens 1 "
+            f"--ffn-ratio 1 --embedding-std {math.isqrt(length)} --by-layer"
+            for length in (16, 256)
+        ),
     }
     return Answers(holds=[is_short], counterexample=None if is_short else example)
 

@@ -55,7 +55,7 @@ CLAIMS = (
     claim(
         "NF-01",
         kind=Kind.RESULT,
-        name="what the first matrix makes, in the first step",
+        name="what the first matrix makes, in the first step, at initialisation",
         locator="abstract of the first version",
         quote="the vanishing mechanism leads to feature-learning collapse in the first internal layer of two-layer "
         "blocks at large depth; a depth-aware learning-rate correction counteracts this collapse",

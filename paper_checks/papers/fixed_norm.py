@@ -13,9 +13,9 @@ from typing import Any
 from sympy import Expr, S, sqrt
 
 from depthlaw.paper_checks.claims.broken import changed
-from depthlaw.paper_checks.claims.claim import Amendment, Claim, Finding, Kind, Part, Route, Verdict, claim
+from depthlaw.paper_checks.claims.claim import Amendment, Check, Claim, Finding, Kind, Part, Route, Verdict, claim
 from depthlaw.paper_checks.claims.statements import Values
-from depthlaw.paper_checks.papers.branch_weights import BRANCH, BranchRule
+from depthlaw.paper_checks.papers.branch_weights import AT_ONE_RATE, BRANCH, OWN_CRITERION, BranchRule
 from depthlaw.paper_checks.routes import second_meanfield
 from depthlaw.paper_checks.routes.checks import Answers, awaits, check
 from depthlaw.paper_checks.routes.drawn import WIDTH, PreNorm
@@ -25,12 +25,14 @@ _SWEEPS = "sweeps of the learning rate at several depths, each trained as its so
 _PLAIN = BranchRule(branch=S.One, optimizer="muon", order=sqrt(L))
 
 
-def _first_update(statement: BranchRule, **rest: Any) -> Part:
+def _first_update(
+    statement: BranchRule, name: str = AT_ONE_RATE, checks: tuple[Check, ...] = BRANCH, **rest: Any
+) -> Part:
     orders = [order for order in (S.One, sqrt(L), L) if order != statement.order]
     return Part(
-        name="the first update at one rate, at initialisation",
+        name=name,
         statement=statement,
-        checks=BRANCH,
+        checks=checks,
         mutants=changed(statement, order=orders[1:], branch=[1 / L**2]),
         **rest,
     )
@@ -164,6 +166,8 @@ _HB_01 = Claim(
     parts=(
         _first_update(
             _PLAIN.with_(order=S.One),
+            name=OWN_CRITERION,
+            checks=(*BRANCH, _on_spheres),
             expected=Verdict.REFUTED,
             instead=Amendment(statement=_PLAIN, text="the first update grows as sqrt(L), whatever norm the steps keep"),
             condition="branches of 1/L, or what the abstract says: better than with a decoupled weight decay",

@@ -66,9 +66,9 @@ _KE_02 = Claim(
     quote="lim (L/sqrt(L^2 + 1))^L = 1, so alpha = L is the critical scale",
     summary="alpha = L is the critical scale of the residual path: (L/sqrt(L^2 + 1))^L goes to 1",
     parts=(
-        Part(name="the limit", statement=_LIMIT, checks=(_limit,)),
+        Part(name="the limit, of a path at initialisation", statement=_LIMIT, checks=(_limit,)),
         Part(
-            name="that it makes alpha = L critical",
+            name="that it makes alpha = L critical, at initialisation",
             statement=_CRITICAL,
             checks=(_vanishes_below, _vanishes_in_numbers),
             mutants=changed(_CRITICAL, power=[Rational(1, 4), Rational(3, 4), 2]),
@@ -109,6 +109,7 @@ def _as_deepnet(s: Values) -> Answers:
 _KE_04 = claim(
     "KE-04",
     kind=Kind.REMARK,
+    name="the gains at initialisation",
     locator="Section 2.4",
     quote="DeepNorm's decoder: alpha = L^0.25, beta = L^-0.25",
     summary="DeepNorm's decoder has alpha = L^(1/4) and beta = L^(-1/4)",

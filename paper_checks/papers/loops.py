@@ -150,7 +150,7 @@ def _by_gradients(s: Values) -> Answers:
 _LO_02 = claim(
     "LO-02",
     kind=Kind.RESULT,
-    name="SGD's first update at fixed K; with K it vanishes as 1/K",
+    name="SGD's first update, at initialisation, at fixed K; with K it vanishes as 1/K",
     locator="abstract",
     quote="in the conservative aligned regime the exponent has to increase from 1/4 to 1/2 as the loop count grows at "
     "fixed physical depth: alpha = (2N)^(1/2) and beta = (8N)^(-1/2) for unrolled depth N",

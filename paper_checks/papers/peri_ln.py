@@ -65,7 +65,7 @@ def _by_autograd(s: Values) -> Answers:
 _PL_02 = claim(
     "PL-02",
     kind=Kind.STEP,
-    name="with an RMS norm, at any weights",
+    name="with an RMS norm, at any weights: at initialisation and in training",
     locator="Proposition 3.1, (8)",
     quote="||dloss/dW2|| <= 4 gamma sqrt(D) ||h||/||a||, a = W2 h, the output x + RMSNorm(a), cross-entropy of it",
     summary="Peri-LN: the gradient of W2 is at most 4 gamma sqrt(D) ||h||/||a||, so it does not grow with h",

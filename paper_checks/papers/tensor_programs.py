@@ -190,7 +190,7 @@ _TP_03 = Claim(
     summary="under depth-muP the steps of a block's matrices only add up, and optima shift with depth",
     parts=(
         Part(
-            name="that they only add up, in a step",
+            name="that they only add up, in a step, at initialisation",
             statement=_ADDITIVE,
             checks=(_by_terms, _in_networks),
             mutants=changed(_ADDITIVE, power=[0, -1]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 
@@ -65,3 +66,21 @@ def test_MC_01_adam_s_first_step_grows_as_the_root_of_depth() -> None:
 
     growth = moved(64) / moved(8)
     assert 2 < growth < 4, "eight times the layers: the root of eight is 2.8"
+
+
+def test_SN_01_a_large_embedding_alone_bounds_the_gradient() -> None:
+    """Of the gradient's square, the bottom over the top: branches of gain 1, and an embedding of std sqrt(L)."""
+
+    def grown(num_layers: int, std: float) -> float:
+        torch.manual_seed(num_layers)
+        total, width = 0.0, 128
+        for _ in range(16):
+            bottom = (std * torch.randn(1, width)).requires_grad_()
+            top = torch.nn.Sequential(*(_Layer(width, 1.0) for _ in range(num_layers)))(bottom)
+            (gradient,) = torch.autograd.grad(top @ torch.randn(width, 1), bottom)
+            total += float(gradient.square().mean())
+        return total / 16
+
+    few, many = (grown(length, math.sqrt(length)) for length in (8, 64))
+    assert few == pytest.approx(1.5, rel=0.2) and many == pytest.approx(1.5, rel=0.2)
+    assert grown(64, 1.0) > 10, "at a std of 1 it is 1 + 64/2"
