@@ -82,7 +82,7 @@ def kept_bytes(run: _Together) -> int:
         return x
 
     with saved_tensors_hooks(keep, lambda x: x):
-        run._losses(run._batches())
+        run._losses(run._batches(0))
     return sum(x.untyped_storage().nbytes() for x in kept.values())
 
 
@@ -150,7 +150,7 @@ def test_the_peak_of_a_step(name: str, batch_size: int) -> None:
 def counted_flops(run: _Together) -> tuple[int, int]:
     """Of the forward and of the backward pass."""
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as forward:
-        loss = run._losses(run._batches())
+        loss = run._losses(run._batches(0))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as backward:
         run.weights.take_gradients(loss.sum())
     return forward.get_total_flops(), backward.get_total_flops()
