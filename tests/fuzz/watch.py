@@ -376,7 +376,7 @@ def watching(folder: Path) -> Iterator[Watch]:
         patch.setattr(depthlaw.sims.measure, "run", _only(depthlaw.sims.measure.run, _is_small_question))
         predict = _only(depthlaw.network.kernel.predict_kernel, _is_small_network)
         patch.setattr(depthlaw.network.kernel, "predict_kernel", predict)
-        patch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers: _Here())
+        patch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers, **_: _Here())
         patch.setattr("depthlaw.sims.cluster._greets", lambda host, port: True)  # it would connect, as a client would
         for work in (
             "distributed.Client" if find_spec("distributed") else "depthlaw.sims.cluster.Cluster",

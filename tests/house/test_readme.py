@@ -79,7 +79,7 @@ def test_readme_command(command: str, output: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no worker processes, which others test
-    monkeypatch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("depthlaw.sims.training.sweep.pool", lambda num_workers, **_: ThreadPoolExecutor(1))
     monkeypatch.setattr("depthlaw.paper_checks.verify.document.check", checked)
     monkeypatch.setattr("depthlaw.auditing.audit.FAR", (40,))  # what is predicted far off is not among the lines shown
     assert program in ("depthlaw", ".venv/bin/depthlaw")

@@ -131,6 +131,7 @@ def _mean_length(variances: Sequence[float]) -> float:
     """Of a vector of independent Gaussians: E sqrt(S) is the integral of (1 - E e^(-t S)) t^(-3/2) over t > 0 over
     2 sqrt(pi), by the trapezoidal rule in log t, whose error at this step is below rounding.
 
+    >>> import math
     >>> from depthlaw.theory.meanfield.step_of_signs import _mean_length
     >>> round(_mean_length([4.0]) ** 2, 9), round(8 / math.pi, 9), round(_mean_length([1.0, 1.0]) ** 2, 9)
     (2.546479089, 2.546479089, 1.570796327)

@@ -34,7 +34,7 @@ train = "train --scheme pre-ln --layers 1 --width 8 --learning-rate 1e-2 --steps
 train += [text, "--store"]
 wide = [*train, store, "--seeds", 1, "--width", 96, "--checkpoint-every", 1]
 text.write_text(" ".join(str(number * number) for number in range(10_000)), encoding="utf-8")
-sweep.pool = lambda num_workers: ThreadPoolExecutor(1)  # processes would take seconds, and write nothing
+sweep.pool = lambda num_workers, **_: ThreadPoolExecutor(1)  # processes would take seconds, and write nothing
 
 def ask(name, *arguments):
     answer = depthlaw(*map(str, arguments))

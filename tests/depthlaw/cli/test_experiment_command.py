@@ -59,7 +59,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     found = Made()
     monkeypatch.setattr(base, "execute", found)
     monkeypatch.setattr(Trial, "named", named)
-    monkeypatch.setattr(sweep, "pool", lambda num_workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr(sweep, "pool", lambda num_workers, **_: ThreadPoolExecutor(1))
     return found
 
 

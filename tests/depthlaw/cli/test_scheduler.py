@@ -117,7 +117,7 @@ def test_training_on_a_cluster_is_training_here(
 ) -> None:
     """A text of one's own is looked for where the command stands, and not where a worker does."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "pool", lambda num_workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr(sweep, "pool", lambda num_workers, **_: ThreadPoolExecutor(1))
     Path("own.txt").write_text(" ".join(str(number * number) for number in range(10_000)), encoding="utf-8")
     asked = [*TRAIN, "--text", "own.txt"]
     document(*asked, "--store", "mine.sqlite", "--seeds", "1", "--workers", "1")

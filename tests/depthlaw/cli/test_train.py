@@ -84,7 +84,7 @@ class Command:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
     monkeypatch.setattr(trials, "execute", found)
-    monkeypatch.setattr(sweep, "pool", lambda num_workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr(sweep, "pool", lambda num_workers, **_: ThreadPoolExecutor(1))
     return found
 
 
@@ -106,7 +106,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """For real; only asked for what it has."""
     command = Command(tmp_path_factory.mktemp("trained"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "pool", lambda num_workers: Pickling(1))
+        patch.setattr(sweep, "pool", lambda num_workers, **_: Pickling(1))
         command.answer(REAL)
     return command
 
@@ -279,7 +279,7 @@ def test_a_plot_is_written_and_one_of_too_many_panels_refused_before_any_run(
 
 
 def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "pool", lambda num_workers: Pickling(1))
+    monkeypatch.setattr(sweep, "pool", lambda num_workers, **_: Pickling(1))
     options = "train --scheme pre-ln --shape vit --layers 1 --width 8 --learning-rate 1e-2 --steps 3 --batch 2 --moves"
     asked = [*options.split(), "--measure-at", "2", "--store", str(tmp_path / "runs.sqlite")]
     found = command_line.document(*asked)
