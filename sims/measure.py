@@ -358,7 +358,8 @@ def _part(
     config, task, kind = question.full_config, question.task, _TYPES[question.dtype]
     model = Ensemble([Member(config, seed) for seed in seeds], dtype=kind, device=question.device)
     inputs = draw_inputs(config, task, seeds, kind, question.device)
-    optimizers = {*question.optimizers, *(["sgd"] if question.learning_rate is not None else [])}
+    needs_gradients = question.has_layers or question.learning_rate is not None
+    optimizers = {*question.optimizers, *(["sgd"] if needs_gradients else [])}
     part = 0.5 * len(seeds) / (question.num_sublayers + 3 * len(config.sides))
     done = 0.0
 
@@ -385,7 +386,7 @@ def _part(
         if question.learning_rate is not None:
             values |= _finite(question, model, inputs, order, optimizer)
     if question.has_layers:
-        values |= _streams(order)
+        values |= _streams(order) | _gradients(model, order)
     unreliable = {} if kinks is None else rounding(question, model, inputs, order, kinks, advance)
     advance(len(seeds) - done)
     diverged = divergences(order)
@@ -410,6 +411,18 @@ def _by_layer(model: Ensemble, order: FirstOrder, optimizer: str) -> dict[str, T
     return {
         f"{optimizer}/layer/{role}/{index}": value
         for role, layers in layers_of(model, order.functionals[optimizer]).items()
+        for index, value in enumerate(layers, start=1)
+    }
+
+
+def _gradients(model: Ensemble, order: FirstOrder) -> dict[str, Tensor]:
+    """The norm of the gradient of each sublayer's matrices, by role, over sqrt(d): SGD's update is its square."""
+    updates = order.functionals["sgd"]
+    squares = {name: updates[name] / model.lr_multiplier(name, 0) for name, _, _ in model.tagged()}
+    return {
+        f"layer/gradient/{role}/{index}": value.sqrt()
+        for role, layers in layers_of(model, squares).items()
+        if role in BRANCH_ROLES
         for index, value in enumerate(layers, start=1)
     }
 
@@ -526,13 +539,15 @@ def rounding(
     some percent. Of its two values neither is less precise, and rounding draws one as the seed draws the weights.
     """
     model.rounding, model.kinks = torch.finfo(_TYPES[question.dtype]).eps, kinks
-    again = first_order(model, inputs, question.task, question.optimizers, on_stream=lambda: advance(0.0))
+    optimizers = {*question.optimizers, *(["sgd"] if question.has_layers else [])}
+    again = first_order(model, inputs, question.task, optimizers, on_stream=lambda: advance(0.0))
     runs = []
     for run in (order, again):
         runs.append({})
         for optimizer in question.optimizers:
             runs[-1] |= _by_role(model, run, optimizer)
             runs[-1] |= _by_layer(model, run, optimizer) if question.has_layers else {}
+        runs[-1] |= _gradients(model, run) if question.has_layers else {}
     model.rounding, model.kinks = 0.0, None
     unreliable = {}
     for name, exact in runs[0].items():

@@ -6,7 +6,9 @@ L sublayers, N = L/2 layers. A constant in here is transcribed from its source; 
 
 from __future__ import annotations
 
+import ast
 import difflib
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -208,19 +210,80 @@ OWN = "user"
 """The source of a scheme of one's own."""
 PowerLaw = tuple[Fraction, Fraction]
 """(C, P), meaning C L^P."""
+LETTERS = {"L": L, "N": _N, "l": l, "n": ceiling(l / 2)}
+"""What a formula is written in: L sublayers, N = L/2 layers, sublayer l from 1 to L, its layer n from 1 to N."""
+_FUNCTIONS = {"sqrt": sqrt, "log": log}
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_LONGEST, _SAMPLE, _MOST = 120, {"L": 64.6, "N": 32.3, "l": 31.4, "n": 15.7}, 1e30
+
+
+def formula(text: str) -> Expr:
+    """A law as text: numbers, the letters of ``LETTERS``, + - * / ^, parentheses, sqrt and log. Numbers are read
+    exactly. ValueError, in one line, for anything else, and for numbers beyond 1e30.
+
+    >>> from depthlaw.theory.schemes import formula
+    >>> formula("sqrt(1 - 2/N)"), formula("1.15 - 0.10*n/N")
+    (sqrt(1 - 4/L), 23/20 - ceiling(l/2)/(5*L))
+    >>> formula("2 L^(1/4)")
+    Traceback (most recent call last):
+        ...
+    ValueError: '2 L^(1/4)' is no formula: write it with + - * / ^, sqrt(), log(), numbers and L, N, l, n
+    """
+    try:
+        if len(text) > _LONGEST:
+            raise ValueError(text)
+        return _formula(ast.parse(text.strip().replace("^", "**"), mode="eval").body)[0]
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
+        letters = ", ".join(LETTERS)
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        raise ValueError(
+            f"{shown!r} is no formula: write it with + - * / ^, sqrt(), log(), numbers and {letters}"
+        ) from error
+
+
+def _formula(node: ast.expr) -> tuple[Expr, float]:
+    """The expression, and its value at one place, which keeps what is written from growing without end."""
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            exact, size = Rational(str(number)), float(number)
+        case ast.Name(id=name) if name in LETTERS:
+            exact, size = LETTERS[name], _SAMPLE[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            exact, size = (-part for part in _formula(operand))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            (a, size_a), (b, size_b) = _formula(left), _formula(right)
+            if isinstance(op, ast.Pow) and not (b.is_Rational and abs(size_b) <= 100):
+                raise ValueError("a power is a number")
+            size = _OPERATORS[type(op)](size_a, size_b)
+            exact = _OPERATORS[type(op)](a, b)
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
+            inner, size = _formula(argument)
+            exact, size = _FUNCTIONS[name](inner), abs(size)
+        case _:
+            raise ValueError(type(node).__name__)
+    if isinstance(size, complex) or not abs(size) <= _MOST or (size and abs(size) < 1 / _MOST):
+        raise ValueError("out of range")
+    return exact, size
 
 
 def custom_scheme(
     norm: str,
     *,
-    residual_weight: PowerLaw = (Fraction(1), Fraction(0)),
-    branch_weight: PowerLaw = (Fraction(1), Fraction(0)),
-    gain: PowerLaw = (Fraction(1), Fraction(0)),
+    residual_weight: PowerLaw | Expr = (Fraction(1), Fraction(0)),
+    branch_weight: PowerLaw | Expr = (Fraction(1), Fraction(0)),
+    gain: PowerLaw | Expr = (Fraction(1), Fraction(0)),
 ) -> Scheme:
     """A scheme that nobody published: its norm placement (post, pre, sub or peri), its weights and its gains.
 
     residual_weight, branch_weight, gain: each a pair (C, P) of fractions, C positive, which stands for C L^P in L
-    sublayers. ValueError for another placement or constant.
+    sublayers, or an expression in ``symbols.L`` and ``symbols.l``, such as ``formula`` makes of text. ValueError for
+    another placement or constant.
 
     >>> from fractions import Fraction
     >>> from depthlaw.theory.meanfield.update import predict
@@ -235,11 +298,14 @@ def custom_scheme(
     if norm not in PLACEMENTS:
         raise ValueError(nearest(norm, list(PLACEMENTS), "norm placement"))
     laws = {"residual_weight": residual_weight, "branch_weight": branch_weight, "gain": gain}
-    for name, (constant, _) in laws.items():
-        if constant <= 0:
-            raise ValueError(f"{name} must be a positive multiple of a power of L, not {constant}")
+    for name, law in laws.items():
+        if isinstance(law, tuple) and law[0] <= 0:
+            raise ValueError(f"{name} must be a positive multiple of a power of L, not {law[0]}")
     a, b, g = (
-        Rational(c.numerator, c.denominator) * L ** Rational(p.numerator, p.denominator) for c, p in laws.values()
+        law
+        if isinstance(law, Expr)
+        else Rational(*law[0].as_integer_ratio()) * L ** Rational(*law[1].as_integer_ratio())
+        for law in laws.values()
     )
     stack = Stack(placement=PLACEMENTS[norm], residual_weight=a, branch_weight=b, gain_in=g, gain_out=g)
     return Scheme(name=f"custom-{norm}", source=OWN, stack=stack)

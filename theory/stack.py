@@ -252,8 +252,9 @@ class Stack:
     @property
     def is_uniform(self) -> bool:
         """Whether every sublayer has the same norms and, but for the stream, the same numbers."""
-        letters = (self.branch_weight, self.input_scale, self.gain_in, self.gain_out)
-        return self.even is None and self.early is None and not any(letter.has(l) for letter in letters)
+        letters = (self.residual_weight, self.branch_weight, self.input_scale, self.gain_in, self.gain_out)
+        moves = any(letter is not None and letter.has(l) for letter in letters)
+        return self.even is None and self.early is None and not moves
 
 
 class SublayerKind(Enum):

@@ -18,13 +18,15 @@ from torch.autograd.graph import GradientEdge
 
 from depthlaw.auditing.reading.look import Built, Sublayer, look, mean_square
 from depthlaw.auditing.reading.sublayer import added
+from depthlaw.auditing.reading.weights import Weight
 from depthlaw.auditing.updates import is_half, read_out
 from depthlaw.network.predicted_rows import of_stream, percent
 from depthlaw.sims.stats import estimate, num_diverged
 from depthlaw.system.page import times
 from depthlaw.theory.kernel.predict import KernelUpdate
 
-QUANTITIES = ("second_moment", "branch_share", "cosine_with_previous", "gradient_square")
+OF_MATRICES = "matrices_gradient_square"
+QUANTITIES = ("second_moment", "branch_share", "cosine_with_previous", "gradient_square", OF_MATRICES)
 _BEHIND = ("branch_share", "cosine_with_previous")
 """What is said of x_l, the stream behind a sublayer; the rest is of the stream before it."""
 _RUNS_AWAY = 10.0
@@ -38,7 +40,8 @@ _MOST_NAMES = 6
 @dataclass(frozen=True, kw_only=True)
 class AtSublayer:
     """One sublayer. name: the user's own, as ``labels`` has it. measured: by quantity, a value for each seed.
-    predicted: by quantity, where there is a prediction."""
+    predicted: by quantity, where there is a prediction. Beside ``QUANTITIES`` both have that of the matrices of each
+    role, as ``of_role`` names it."""
 
     side: str
     index: int
@@ -55,14 +58,26 @@ class AtSublayer:
 
     def document(self) -> dict[str, Any]:
         row: dict[str, Any] = {key: getattr(self, key) for key in ("side", "index", "layer", "kind", "name")}
-        for quantity in QUANTITIES:
-            values = self.measured[quantity]
-            is_known = bool(values) and not num_diverged(values)
-            mean = estimate(values) if is_known else None
-            row[quantity] = {key: mean and getattr(mean, key) for key in ("mean", "low", "high")}
-            row[quantity] = {"measured": row[quantity].pop("mean"), **row[quantity]}
-            row[quantity]["predicted"] = self.predicted.get(quantity)
-        return row
+        row |= {quantity: self._interval(quantity) for quantity in QUANTITIES}
+        roles = [name.removeprefix(of_role("")) for name in self.measured if name.startswith(of_role(""))]
+        return row | {f"{OF_MATRICES}_by_role": {role: self._interval(of_role(role)) for role in roles}}
+
+    def _interval(self, quantity: str) -> dict[str, float | None]:
+        values = self.measured[quantity]
+        is_known = bool(values) and not num_diverged(values)
+        mean = estimate(values) if is_known else None
+        interval = {key: mean and getattr(mean, key) for key in ("mean", "low", "high")}
+        return {"measured": interval.pop("mean"), **interval, "predicted": self.predicted.get(quantity)}
+
+
+def of_role(role: str) -> str:
+    """The name of ``OF_MATRICES`` of one role's matrices.
+
+    >>> from depthlaw.auditing.by_layer import of_role
+    >>> of_role("fc1")
+    'matrices_gradient_square/fc1'
+    """
+    return f"{OF_MATRICES}/{role}"
 
 
 # ---------------------------------------------------------------- measured
@@ -78,29 +93,43 @@ def measured(built: Built, *, is_of_others: bool = False) -> list[dict[str, floa
     flow, subs = built.flow, built.sublayers
     last = flow.output.flatten(0, -2)[-1]
     vector = read_out(built, last)
+    matrices = {id(weight.parameter): weight.parameter for sub in subs for weight in sub.weights}
+    matrices = {key: matrix for key, matrix in matrices.items() if matrix.requires_grad}
     try:
         gradients = torch.autograd.grad(
             last @ (vector / vector.norm()),
-            [GradientEdge(sub.start, 0) for sub in subs],
+            [*(GradientEdge(sub.start, 0) for sub in subs), *matrices.values()],
             retain_graph=True,
             allow_unused=True,
         )
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the backward pass of {type(built.module).__name__} fails: {reason}") from error
+    of_matrices = dict(zip(matrices, gradients[len(subs) :], strict=True))
     rows = []
-    for sub, gradient in zip(subs, gradients, strict=True):
+    for sub, gradient in zip(subs, gradients, strict=False):
         start, end = flow.value((sub.start, 0)), flow.value((sub.end, 0))
         row = dict.fromkeys(QUANTITIES, math.nan)
         row["second_moment"] = mean_square(start) / sub.start_scale**2
         if gradient is not None:
             square = gradient.double().square().sum().item() * sub.start_scale**2
             row["gradient_square"] = square if math.isfinite(square) else math.inf
+        by_role = {of_role(role): _square(weights, of_matrices) for role, weights in sub.roles.items()}
+        row |= by_role | ({OF_MATRICES: sum(by_role.values())} if by_role else {})
         if start is not None and end is not None and start.shape == end.shape:
             does = added(start, end, sub.summed_weight)
             row |= {"branch_share": does.share, "cosine_with_previous": does.cosine}
         rows.append(row)
     return rows
+
+
+def _square(weights: Sequence[Weight], gradients: Mapping[int, torch.Tensor | None]) -> float:
+    """||g||^2 of the matrices that the data meet, all of one role; NaN where one is not trained, or not reached."""
+    given = [(weight, gradients.get(id(weight.parameter))) for weight in weights]
+    parts = (
+        math.nan if of is None else (weight.of(of).double() / weight.factor).square().sum() for weight, of in given
+    )
+    return float(sum(parts))
 
 
 # ---------------------------------------------------------------- beside what is predicted
@@ -111,16 +140,21 @@ def rows_of(
 ) -> list[AtSublayer]:
     """A row for each sublayer. answer: what the kernel rung says of the module; None where it says nothing."""
     streams = {} if answer is None else dict(zip(built.sides, answer.streams.values(), strict=False))
+    matrices = {} if answer is None else dict(zip(built.sides, answer.gradients.values(), strict=False))
     names = labels(built.sublayers)
     reaches = any(row["gradient_square"] for of_seed in seeds for row in of_seed)
     rows = []
     for place, sub in enumerate(built.sublayers):
         of_side = [of_stream(stream) for stream in streams.get(sub.side, ())]
         predicted = {}
-        for quantity in QUANTITIES if sub.index < len(of_side) else ():
+        for quantity in QUANTITIES[:-1] if sub.index < len(of_side) else ():
             predicted[quantity] = of_side[sub.index if quantity in _BEHIND else sub.index - 1][quantity]
+        if of_layers := matrices.get(sub.side, ()):
+            of_layer = of_layers[(sub.index - 1) % len(of_layers)]
+            squares = {of_role(role): built.d_model * norm**2 for role, norm in of_layer.items()}
+            predicted |= squares | {OF_MATRICES: sum(squares.values())}
         if not reaches:  # a head that starts at 0, of which the prediction is as if it did not
-            predicted.pop("gradient_square", None)
+            predicted = {name: value for name, value in predicted.items() if "gradient" not in name}
         rows.append(
             AtSublayer(
                 side=sub.side,
@@ -128,7 +162,7 @@ def rows_of(
                 layer=sub.layer,
                 kind=sub.kind,
                 name=names[place],
-                measured={quantity: [of_seed[place][quantity] for of_seed in seeds] for quantity in QUANTITIES},
+                measured={name: [of_seed[place][name] for of_seed in seeds] for name in seeds[0][place]},
                 predicted=predicted,
             )
         )

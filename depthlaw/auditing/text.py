@@ -11,7 +11,7 @@ from rich.table import Table
 
 from depthlaw.auditing.answer import Answer
 from depthlaw.auditing.beyond import first_of_all, learning_rates
-from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, says
+from depthlaw.auditing.by_layer import OF_MATRICES, QUANTITIES, AtSublayer, says
 from depthlaw.auditing.compare import NOT_INDEPENDENT
 from depthlaw.auditing.faults import Fault, distinct
 from depthlaw.auditing.reading.look import pattern_of
@@ -219,7 +219,7 @@ def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
     """A line for each sublayer of as many layers as can be read, evenly, and the last. One table, or one for each two
     quantities where it is too wide."""
     titles = {"second_moment": "E x²", "branch_share": "share", "cosine_with_previous": "cosine"}
-    titles |= {"gradient_square": "|grad|²"}
+    titles |= {"gradient_square": "|grad|²", OF_MATRICES: "|grad W|²"}
     layers = list(dict.fromkeys((row.side, row.layer) for row in rows))
     shown = {*layers[:: -(-len(layers) // _MOST_BLOCKS)], layers[-1]}
     is_predicted = any(row.predicted for row in rows)
@@ -236,11 +236,12 @@ def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
         cut = [line and [line[0], *line[at]] for line in lines]
         return grid(["sublayer", *heads[at]], cut, ["sublayer"], unbroken=heads)
 
-    page.show_whole([table(0, 4)], [table(0, 2), table(2, 4)])
+    page.show_whole([table(0, 5)], [table(0, 3), table(3, 5)], [table(0, 2), table(2, 4), table(4, 5)])
     page.say(
         "E x²: mean square of the stream before the sublayer. share: of the sum's square what its branch adds. cosine: "
         "of the streams before and behind it, 1 where it is the identity. |grad|²: of the gradient of one output, with "
-        "respect to the stream before it. Means over the models with 95 % intervals; predicted at infinite width.",
+        "respect to the stream before it. |grad W|²: with respect to its matrices. Means over the models with 95 % "
+        "intervals; predicted at infinite width.",
         "dim",
     )
     for line in says(rows):

@@ -126,7 +126,7 @@ def _interval(of: stats.Estimate | None) -> dict[str, float | None]:
 def _extras(measured: Measurement) -> dict[str, Any]:
     """changes: by reading and role. second_order: by reading. finite: at the learning rate that was asked for.
     streams: by side and l, of x_l. updates_by_layer: by role, of the first, second, ... sublayer that has it, the
-    encoder's first."""
+    encoder's first. gradients_by_layer: in the same way, of a matrix."""
     extras: dict[str, Any] = {}
     for name, values in measured.values.items():
         match name.split("/"):
@@ -140,6 +140,8 @@ def _extras(measured: Measurement) -> dict[str, Any]:
                 extras["linear_up_to"] = _estimate(values)
             case ["layer", role, number]:
                 extras.setdefault("updates_by_layer", {}).setdefault(role, {})[number] = _estimate(values)["measured"]
+            case ["layer", "gradient", role, number]:
+                extras.setdefault("gradients_by_layer", {}).setdefault(role, {})[number] = _estimate(values)["measured"]
             case ["layer", side, index, quantity]:
                 stream = extras.setdefault("streams", {}).setdefault(side, {}).setdefault(index, {})
                 stream[quantity] = _estimate(values)["measured"]

@@ -38,8 +38,9 @@ class Extras:
     learning_rate: float | None = None
 
     def named(self) -> dict[str, Any]:
-        """Those that are asked for."""
-        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        """Those that are asked for. has_gradients: what earlier runs by layer do not have."""
+        asked = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        return asked | ({"has_gradients": True} if self.has_layers else {})
 
 
 class Kept:

@@ -272,6 +272,7 @@ class Network:
             },
             streams=answer.streams,
             layers=answer.layers,
+            gradients=answer.gradients,
         )
 
     def kernel_update(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ class KernelPrediction(Prediction):
     sides: Mapping[str, Mapping[str, float]]
     streams: Mapping[str, Sequence[Stream]]
     layers: Mapping[str, Sequence[Mapping[str, float]]]
+    gradients: Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def document_of_stacks(
@@ -135,20 +136,28 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
 
 def layers_of(prediction: Prediction) -> dict[str, Any]:
     """By layer, as a measured row has it. streams: by side and l, of x_l. updates_by_layer: by role, of the first,
-    second, ... sublayer that has it, the encoder's first. Nothing of a stack of FFNs."""
+    second, ... sublayer that has it, the encoder's first. gradients_by_layer: in the same way, ||g|| / sqrt(d) of a
+    matrix. Nothing of a stack of FFNs."""
     if not isinstance(prediction, KernelPrediction):
         return {}
     streams = {
         side: with_jacobians({str(index): of_stream(stream) for index, stream in enumerate(of_side)}, len(of_side) - 1)
         for side, of_side in prediction.streams.items()
     }
-    updates: dict[str, dict[str, float | None]] = {}
-    for layer in (layer for of_side in prediction.layers.values() for layer in of_side):
-        for role in prediction.roles:
+    updates, gradients = (_numbered(sides, prediction.roles) for sides in (prediction.layers, prediction.gradients))
+    return {"streams": streams, "updates_by_layer": updates, "gradients_by_layer": gradients}
+
+
+def _numbered(
+    sides: Mapping[str, Sequence[Mapping[str, float]]], roles: Iterable[str]
+) -> dict[str, dict[str, float | None]]:
+    numbers: dict[str, dict[str, float | None]] = {}
+    for layer in (layer for of_side in sides.values() for layer in of_side):
+        for role in roles:
             if role in layer:
-                numbered = updates.setdefault(role, {})
+                numbered = numbers.setdefault(role, {})
                 numbered[str(len(numbered) + 1)] = finite(layer[role])
-    return {"streams": streams, "updates_by_layer": updates}
+    return numbers
 
 
 def of_stream(stream: Stream) -> dict[str, float | None]:

@@ -67,7 +67,8 @@ class KernelUpdate:
     sides, side_errors: "update" and the roles of the encoder alone, and of the decoder where there is one, with their
     errors; the sides add up to the whole. A single stack is called encoder, and the head is on the last side.
     streams: by side, of x_0, x_1, ...; of the last set of points. layers: by side, the roles of its first, second, ...
-    sublayer, which add up to those of the side but for what stands outside; of the last set of points.
+    sublayer, which add up to those of the side but for what stands outside; of the last set of points. gradients: in
+    the same way, ||g|| of each matrix of its branch, over sqrt(d), whatever the optimizer.
     """
 
     update: float
@@ -78,6 +79,7 @@ class KernelUpdate:
     side_errors: Mapping[str, Mapping[str, float]]
     streams: Mapping[str, Sequence[Stream]]
     layers: Mapping[str, Sequence[Mapping[str, float]]]
+    gradients: Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def predict_kernel(
@@ -121,6 +123,7 @@ def predict_kernel(
     steps = {name: step_of(name, is_noise=is_noise) for name in optimizers}
     runs: list[Totals] = []
     streams: dict[str, list[Stream]] = {}
+    gradients: dict[str, list[dict[str, float]]] = {}
     together = sets_at_once(network, inputs, effort)
     for first in range(0, replicates, together):
         sets = range(first, min(first + together, replicates))
@@ -128,8 +131,26 @@ def predict_kernel(
         share = len(sets) / replicates
         walk.run(lambda passed, share=share: advance(passed * share))
         runs.append(walk.totals())
-        streams = _streams(walk, inputs) if sets[-1] == replicates - 1 else streams
-    return {name: _answer(step, [run[step] for run in runs], streams) for name, step in steps.items()}
+        if sets[-1] == replicates - 1:
+            streams, gradients = _streams(walk, inputs), _gradients(walk)
+    return {name: _answer(step, [run[step] for run in runs], streams, gradients) for name, step in steps.items()}
+
+
+def _gradients(walk: Walk) -> dict[str, list[dict[str, float]]]:
+    """See ``KernelUpdate``. A norm beyond the floats is infinite."""
+    sides = [[dict[str, float]() for _ in side] for side in walk.network.sides]
+    for entry in walk.parts:
+        if entry.part.role in MATRICES:
+            with np.errstate(over="ignore"):
+                squares = entry.linear * np.exp(entry.exponent) * entry.part.square
+            for place, square in zip(entry.places, squares[:, -1].tolist(), strict=True):
+                if place is not None:
+                    of_layer = sides[entry.side][place]
+                    of_layer[entry.part.role] = of_layer.get(entry.part.role, 0.0) + square
+    return {
+        name: [{role: math.sqrt(max(square, 0.0)) for role, square in of_layer.items()} for of_layer in side]
+        for name, side in zip(_SIDES, sides, strict=False)
+    }
 
 
 def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
@@ -160,7 +181,12 @@ def _streams(walk: Walk, inputs: Inputs) -> dict[str, list[Stream]]:
     return streams
 
 
-def _answer(step: Step, runs: Sequence[Sums], streams: Mapping[str, Sequence[Stream]]) -> KernelUpdate:
+def _answer(
+    step: Step,
+    runs: Sequence[Sums],
+    streams: Mapping[str, Sequence[Stream]],
+    gradients: Mapping[str, Sequence[Mapping[str, float]]],
+) -> KernelUpdate:
     """The mean over the replicates, in units of the largest exponent of any."""
     exponents = np.concatenate([run.exponent for run in runs])
     exponent = float(exponents.max())
@@ -186,6 +212,7 @@ def _answer(step: Step, runs: Sequence[Sums], streams: Mapping[str, Sequence[Str
             side: [_times(layer, size_of_last) for layer in of_side]
             for side, of_side in zip(_SIDES, runs[-1].layers, strict=False)
         },
+        gradients=gradients,
     )
 
 

@@ -177,6 +177,8 @@ def _slowly_moving(setting: Setting) -> Order:
     stack, p = setting.scheme.stack, degree(setting.functional)
     if stack.residual_weight != 1:
         raise BeyondScaleError("a moving sublayer with a residual weight")
+    if any(getattr(stack, name).has(L) and getattr(stack, name).has(l) for name in ("branch_weight", "gain_in")):
+        raise BeyondScaleError("weights or gains that move with the share of the depth")
     letters = {
         name: getattr(stack, name).subs(l, 2 * k) for name in ("branch_weight", "input_scale", "gain_in", "gain_out")
     }
@@ -284,6 +286,8 @@ def _weighted_residual(setting: Setting) -> Order:
     size = sign_of(lead.power) or sign_of(lead.coefficient - 1)
     if size < 0:
         return _settled(a2, beta, kappa, unit, p)
+    if size == 0:
+        raise BeyondScaleError("a residual weight that tends to 1")
     if sign_of(lead.power) > 0:
         order = leading_order(unit / (a2 + beta) ** p, L)
         order = dataclasses.replace(order, next_term=None, remainder=a2**-p)

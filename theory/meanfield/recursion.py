@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from sympy import ceiling, lambdify
+from sympy import Expr, ceiling, lambdify
 
 from depthlaw.theory.meanfield.longsum import START, carry
 from depthlaw.theory.meanfield.setting import (
@@ -61,10 +62,11 @@ def letters_of(
     is_smooth: as smooth functions of l that are right at every even l, where ceil(l/2) = l/2.
     """
     total = num_sublayers
-    a = None if stack.residual_weight is None else float(stack.residual_weight.subs(L, total))
 
-    def law(letter: object) -> Callable[[float], float]:
-        fixed = letter.subs(L, total)  # pyright: ignore[reportAttributeAccessIssue]
+    def law(letter: Expr | None) -> Callable[[float], Any]:
+        if letter is None:
+            return lambda _: None
+        fixed = letter.subs(L, total)
         if is_smooth:
             fixed = fixed.replace(ceiling, lambda x: x)
         if not fixed.has(l):
@@ -72,11 +74,12 @@ def letters_of(
             return lambda _: constant
         return lambdify(l, fixed, "math")
 
-    b, c, gain_in, gain_out = map(law, (stack.branch_weight, stack.input_scale, stack.gain_in, stack.gain_out))
+    weights = stack.residual_weight, stack.branch_weight, stack.input_scale
+    a, b, c, gain_in, gain_out = map(law, (*weights, stack.gain_in, stack.gain_out))
 
     def at(index: float) -> Letters:
         return (
-            a,
+            a(index),
             b(index),
             c(index),
             gain_in(index) if w is None else w[int(index) - 1],
@@ -249,7 +252,8 @@ def by_leap(setting: Setting, num_sublayers: int) -> Prediction:
     stream, or the share of one layer in the whole, stops changing, and the rest of it is walked by ``_settled``.
     """
     stack = setting.scheme.stack
-    if stack.even is not None or stack.early is not None or stack.has_second_stream:
+    moves = stack.residual_weight != 1 and not stack.is_uniform
+    if moves or stack.even is not None or stack.early is not None or stack.has_second_stream:
         if num_sublayers <= LONGEST:
             return by_recursion(setting, num_sublayers)
         raise ValueError(f"{setting.scheme.name} has no closed form: at most {LONGEST} sublayers, not {num_sublayers}")

@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from numbers import Real
 
 import mpmath
+from sympy import Expr, lambdify
 
 from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.meanfield.closedform import ClosedForm, closed_form
 from depthlaw.theory.meanfield.recursion import LONGEST, by_leap, by_recursion, prediction
 from depthlaw.theory.meanfield.setting import Prediction, Setting
 from depthlaw.theory.schemes import OWN, Scheme
-from depthlaw.theory.symbols import L
+from depthlaw.theory.symbols import L, l
 
 MOST_SUBLAYERS = 10**12
 MOST_DECADES = 15
@@ -121,7 +122,11 @@ def check_letters(scheme: Scheme, num_sublayers: int) -> None:
         "output gain": stack.gain_out,
     }
     for name, letter in letters.items():
-        if letter is None or letter.is_zero or not letter.has(L):
+        if letter is None or letter.is_zero or not (letter.has(L) or letter.has(l)):
+            continue
+        if not letter.is_positive and scheme.source == OWN:
+            _check_signs(name, letter, num_sublayers)
+        if letter.has(l):
             continue
         size = float(mpmath.log10(evaluate(letter, {L: num_sublayers}, 6)))
         if abs(size) > MOST_DECADES:
@@ -129,6 +134,21 @@ def check_letters(scheme: Scheme, num_sublayers: int) -> None:
                 f"the {name} at {num_sublayers} sublayers is 10^{size:.4g}; allowed are 10^-{MOST_DECADES} to "
                 f"10^{MOST_DECADES}"
             )
+
+
+def _check_signs(name: str, letter: Expr, num_sublayers: int) -> None:
+    """Refuse a law of one's own that is not positive at some sublayer; of more than 20,000, at an end."""
+    law = lambdify(l, letter.subs(L, num_sublayers), "math")
+    ends = (1, num_sublayers)
+    for index in range(1, num_sublayers + 1) if letter.has(l) and num_sublayers <= LONGEST // 50 else ends:
+        try:
+            size = law(index)
+        except (ValueError, ArithmeticError):
+            size = math.nan
+        if isinstance(size, complex) or not 0 < size < math.inf:
+            at = f"at sublayer {index} of {num_sublayers}" if letter.has(l) else f"at {num_sublayers} sublayers"
+            shown = "no real number" if isinstance(size, complex) or math.isnan(size) else f"{size:.4g}"
+            raise ValueError(f"the {name} {at} is {shown}; a weight or gain is a positive number")
 
 
 def check_num_sublayers(scheme: Scheme, num_sublayers: int) -> None:

@@ -24,7 +24,7 @@ _MEANINGS = {
 
 
 def show_layers(page: Page, row: Mapping[str, Any]) -> None:
-    """Of a row that has ``streams`` and ``updates_by_layer``; of another nothing."""
+    """Of a row that has ``streams``, ``updates_by_layer`` and ``gradients_by_layer``; of another nothing."""
     shown: dict[str, None] = {}
     for side, streams in row.get("streams", {}).items():
         names = dict.fromkeys(name for stream in streams.values() for name in stream if name not in _IN_JSON_ALONE)
@@ -42,6 +42,12 @@ def show_layers(page: Page, row: Mapping[str, Any]) -> None:
         order = ", the encoder's first" if "num_layers" in row else ""
         heading = f"L = {row['num_sublayers']}: update of the n-th sublayer of a kind{order}"
         _show_columns(page, heading, "n", parts)
+    if norms := row.get("gradients_by_layer", {}):
+        heading = f"L = {row['num_sublayers']}: norm of the gradient of the n-th matrix of a role, over sqrt(d_model)"
+        _show_columns(page, heading, "n", norms)
+        ratios = ((role, of_role["1"], list(of_role.values())[-1]) for role, of_role in norms.items())
+        ends = [f"{role} x {first / last:.3g}" for role, first, last in ratios if first is not None and last]
+        page.say(f"The first of a role beside its last: {', '.join(ends)}.")
 
 
 def _in_words(streams: list[Mapping[str, float | None]]) -> str:

@@ -21,13 +21,14 @@ MOST_TOKENS = 256
 """As ``theory.kernel.setting`` has it, without its imports."""
 ATTENTION = "With --attention"
 BLOCK = "With --attention: blocks that people train"
-Law = tuple[Fraction, Fraction]
+Law = tuple[Fraction, Fraction] | str
 _LAWS = ("residual_weight", "branch_weight", "gain")
+_LAW: dict[str, Any] = {"read": options.law, "metavar": "C,P"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Options of a stack of FFNs. A law is (C, P), for C L^P."""
+    """Options of a stack of FFNs. A law is (C, P), for C L^P, or the text of a formula."""
 
     optimizer: str = options.OPTIMIZER
     sublayers: list[int] | None = option("The number L of residual sublayers, or several, with commas: 4,8,16.")
@@ -53,9 +54,13 @@ class Stack:
     norm: str | None = option(
         "A scheme of your own, instead of --scheme, by where its norms stand", known=options.PLACEMENTS
     )
-    residual_weight: Law | None = option("With --norm: the weight a of the stream in a x + b f(x), as C L^P.")
-    branch_weight: Law | None = option("With --norm: the weight b of the branch, as C L^P.")
-    gain: Law | None = option("With --norm: the init gain of W1 and W2, as C L^P.")
+    residual_weight: Law | None = option(
+        "With --norm: the weight a of the stream in a x + b f(x), as C L^P; or a formula in the number L of sublayers "
+        'and N of layers, and in l and n, which count them from 1: "sqrt(1 - 2/N)", "1.15 - 0.1*n/N".',
+        **_LAW,
+    )
+    branch_weight: Law | None = option("With --norm: the weight b of the branch, in the same way.", **_LAW)
+    gain: Law | None = option("With --norm: the init gain of W1 and W2, in the same way.", **_LAW)
 
     @property
     def is_walked(self) -> bool:
@@ -86,11 +91,16 @@ class Stack:
         if self.scheme is not None and "," in self.scheme:
             raise BadInputError(f"--scheme {self.scheme}: give one; several side by side are for depthlaw predict")
 
-        from depthlaw.theory.schemes import custom_scheme, scheme
+        from depthlaw.theory.schemes import custom_scheme, formula, scheme
 
+        laws: dict[str, Any] = dict(self.given_laws)
+        for name, law in laws.items():
+            if isinstance(law, str):
+                with refusing(f"--{name.replace('_', '-')}"):
+                    laws[name] = formula(law)
         with refusing("--norm" if self.scheme is None else "--scheme"):
             if self.scheme is None:
-                return custom_scheme(str(self.norm), **self.given_laws)
+                return custom_scheme(str(self.norm), **laws)
             chosen = scheme(self.scheme)
         if chosen.stack.norm_function and self.norm_kind != "layernorm":
             raise BadInputError(f"--norm-kind does not go with {chosen.name}, which has no norm")
@@ -268,7 +278,10 @@ def networks(
                 block=Block(**given),
                 recipe=recipe,
                 scheme=scheme,
-                laws={name: f"{constant},{power}" for name, (constant, power) in stack.given_laws.items()},
+                laws={
+                    name: law if isinstance(law, str) else ",".join(map(str, law))
+                    for name, law in stack.given_laws.items()
+                },
                 d_model=width,
                 activation=stack.activation if recipe is None else recipe.activation,
                 norm_kind=stack.norm_kind if recipe is None else recipe.norm_kind,

@@ -231,6 +231,13 @@ def power_law(text: str, option: str) -> tuple[Fraction, Fraction]:
     return constant, power
 
 
+def law(text: str, option: str) -> tuple[Fraction, Fraction] | str:
+    """C,P meaning C L^P, or a formula, which is read where sympy is imported."""
+    if re.search(r"[A-Za-z]", re.sub(r"[0-9.][eE][+-]?[0-9]", "", text)):
+        return text.strip()
+    return power_law(text, option)
+
+
 def gains(text: str, option: str) -> tuple[float, ...]:
     """Positive numbers, or @FILE with them."""
     if text.startswith("@"):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from depthlaw.auditing.audit import Audit, audit
-from depthlaw.auditing.by_layer import QUANTITIES, AtSublayer, measured, rows_of, says
+from depthlaw.auditing.by_layer import OF_MATRICES, QUANTITIES, AtSublayer, measured, rows_of, says
 from depthlaw.auditing.inputs import guess
 from depthlaw.auditing.reading.look import look
 from depthlaw.paper_checks.pages.plots import _OF_LAYERS
@@ -111,7 +111,15 @@ def test_each_number_is_that_of_the_stream_before_its_sublayer() -> None:
     for hook in hooks:
         hook.remove()
     told = measured(built)
-    for x, y, gradient, row in zip(given, answered, torch.autograd.grad(logit, given), told, strict=True):
+    gradients = torch.autograd.grad(logit, given, retain_graph=True)
+    for x, y, gradient, sub, row in zip(given, answered, gradients, built.sublayers, told, strict=True):
+        matrices = {weight.name: weight.parameter for weight in sub.weights}
+        squares = [
+            part.square().sum().item()
+            for part in torch.autograd.grad(logit, list(matrices.values()), retain_graph=True)
+        ]
+        assert row[OF_MATRICES] == pytest.approx(sum(squares), rel=1e-4)
+        assert row[OF_MATRICES] == pytest.approx(sum(value for name, value in row.items() if "/" in name))
         assert row["second_moment"] == pytest.approx(x.square().mean().item(), rel=1e-5)
         assert row["gradient_square"] == pytest.approx(gradient.square().sum().item(), rel=1e-4)
         assert row["branch_share"] == pytest.approx(
@@ -218,7 +226,7 @@ def test_what_is_wrong_stands_on_the_page_and_what_has_no_gradient_has_no_predic
     (line,) = says(answer.by_layer)
     assert line.startswith("stack.blocks.1.ffn.branch does nothing") and line in " ".join(str(answer).split())
     told = {quantity for row in answer.by_layer for quantity in row.predicted}
-    assert told == {*QUANTITIES} - {"gradient_square"}
+    assert told == {"second_moment", "branch_share", "cosine_with_previous"}
 
 
 def test_a_gradient_that_is_no_number_is_told() -> None:

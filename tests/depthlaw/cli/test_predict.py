@@ -227,11 +227,25 @@ def test_by_layer_has_what_measuring_has() -> None:
     streams = predicted["streams"]["encoder"]
     assert streams.keys() == measured["streams"]["encoder"].keys() - {"5"}  # that behind the final norm
     assert measured["streams"]["encoder"]["1"].keys() - streams["1"].keys() == {"cosine_with_input"}
-    assert predicted["updates_by_layer"].keys() == measured["updates_by_layer"].keys()
+    for name in ("updates_by_layer", "gradients_by_layer"):
+        assert predicted[name].keys() == measured[name].keys()
     total = sum(sum(layers.values()) for role, layers in predicted["updates_by_layer"].items() if role in BRANCH_ROLES)
     assert total == pytest.approx(predicted["update"], rel=0.05)  # of one set of points, and of four
     text = " ".join(printed(BY_LAYER).split())
     assert "1 where a sublayer is the identity" in text and "From x_0 to x_4 the second moment goes from 1 to " in text
+
+
+def test_gradients_are_those_of_the_matrices_whatever_the_rates() -> None:
+    """SGD's update of a matrix is the square of its gradient's norm; depth-mup has a rate under Adam, not under SGD."""
+    options = BY_LAYER.replace("pre-ln", "depth-mup")
+    under_adam, under_sgd = (
+        document("predict", *options.replace("adam", name).split())["rows"][0] for name in ("adam", "sgd")
+    )
+    assert under_adam["gradients_by_layer"] == under_sgd["gradients_by_layer"]
+    for role, norms in under_sgd["gradients_by_layer"].items():
+        squares = {number: norm**2 for number, norm in norms.items()}
+        assert squares == pytest.approx(under_sgd["updates_by_layer"][role])
+    assert "The first of a role beside its last: q x " in " ".join(printed(options).split())
 
 
 def test_jacobians_are_of_gradients_beside_the_last() -> None:

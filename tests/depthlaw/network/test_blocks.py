@@ -124,7 +124,8 @@ def test_what_is_predicted_is_what_networks_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", often(["x_0 again", "gated", "two norms", "dyt", "norms behind branches"], 2))
 def test_what_each_layer_does_is_predicted(name: str) -> None:
-    """Of each x_l its size, its cosines and its gradient, and of each sublayer its part of the update."""
+    """Of each x_l its size, its cosines and its gradient, and of each sublayer its part of the update and the gradients
+    of its matrices."""
     network = BLOCKS[name]
     transformer = as_transformer(network, head_size=network.size_of_head)
     prediction = predict_kernel(transformer, as_inputs(TASK, network), ["sgd"])["sgd"]
@@ -140,6 +141,9 @@ def test_what_each_layer_does_is_predicted(name: str) -> None:
     for index, (attention, ffn) in enumerate(zip(*[iter(prediction.layers["encoder"])] * 2, strict=True), start=1):
         wanted |= {f"sgd/layer/{role}/{index}": attention[role] for role in ("v", "out")}
         wanted |= {f"sgd/layer/{role}/{index}": ffn[role] for role in ("fc1", "fc2")}
+    for index, (attention, ffn) in enumerate(zip(*[iter(prediction.gradients["encoder"])] * 2, strict=True), start=1):
+        wanted |= {f"layer/gradient/{role}/{index}": attention[role] for role in ("v", "out")}
+        wanted |= {f"layer/gradient/{role}/{index}": ffn[role] for role in ("fc1", "fc2")}
     for quantity, predicted in wanted.items():
         over = estimate([value / predicted for value in values[quantity]], level=0.9999)
         assert over.low is not None and over.high is not None

@@ -157,7 +157,9 @@ def by_side(quantity: str) -> str | None:
     """Of "sgd/layer/q/2", the second layer's queries of an encoder and a decoder of one layer each, "sgd/decoder/q".
     None of what else is of a layer."""
     optimizer, *rest = quantity.split("/")
-    if "layer" not in (optimizer, *rest):
+    if optimizer == "layer":
+        return None
+    if "layer" not in rest:
         return quantity
     role, index = rest[-2:]
     side = "decoder" if role.startswith("cross_") or index == "2" else "encoder"
