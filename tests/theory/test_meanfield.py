@@ -17,12 +17,13 @@ from sympy import Rational
 import depthlaw.theory.meanfield.closedform as closedform
 import depthlaw.theory.meanfield.recursion as recursion
 from depthlaw.theory.asymptotics.evaluate import evaluate
+from depthlaw.theory.asymptotics.expansion import BeyondScaleError
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.recursion import by_leap, by_recursion
 from depthlaw.theory.meanfield.setting import Prediction, Setting
 from depthlaw.theory.meanfield.step_of_signs import step_of_signs
 from depthlaw.theory.meanfield.update import from_closed_form, predict, predict_setting
-from depthlaw.theory.schemes import SCHEMES, custom_scheme
+from depthlaw.theory.schemes import SCHEMES, custom_scheme, formula
 from depthlaw.theory.stack import transfer
 from depthlaw.theory.symbols import L
 from tests.scalarnet import ACTIVATIONS, ELSEWHERE, NORM_KINDS, OPTIMIZERS, Net, net, reference
@@ -180,6 +181,62 @@ def test_bad_input_is_refused_in_one_line(change, said):
 def test_a_bad_custom_scheme_is_refused(norm, change):
     with pytest.raises(ValueError, match=r"pre|positive"):
         custom_scheme(norm, **change)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre", "sub", "peri"])
+def test_a_formula_is_the_law_that_it_writes(norm: str) -> None:
+    """Beside a power law, and beside weights by sublayer that are equal at every one."""
+    as_power = custom_scheme(
+        norm, residual_weight=(Fraction(5, 4), Fraction(1, 8)), gain=(Fraction(2), Fraction(-1, 4))
+    )
+    as_text = custom_scheme(norm, residual_weight=formula("1.25 * (2*N)^(1/8)"), gain=formula("2/sqrt(sqrt(L))"))
+    falling = custom_scheme(norm, residual_weight=formula("sqrt(1 - 2/N)"), branch_weight=formula("2/N"))
+    by_place = custom_scheme(norm, residual_weight=formula("sqrt(1 - 2*l/(N*l))"), branch_weight=formula("2*n/(N*n)"))
+    for optimizer in ("sgd", "adam"):
+        for one, other in ((as_power, as_text), (falling, by_place)):
+            assert predict(one, optimizer, 30).update == pytest.approx(predict(other, optimizer, 30).update, rel=1e-12)
+
+
+def test_what_moves_by_sublayer_is_walked_to_the_end() -> None:
+    """Where the stream seems to have settled, weights to come still change it."""
+    late = custom_scheme("pre", residual_weight=formula("1/2 + (l/L)^40"))
+    setting = Setting.of(late, "sgd")
+    assert predict(late, "sgd", 30_000).update == by_recursion(setting, 30_000).update
+    with pytest.raises(ValueError, match="at most 1000000 sublayers"):
+        predict(late, "sgd", 2_000_000)
+    with pytest.raises(BeyondScaleError, match="a moving sublayer"):
+        update_order(setting)
+    with pytest.raises(BeyondScaleError, match="tends to 1"):
+        update_order(Setting.of(custom_scheme("pre", residual_weight=formula("sqrt(1 - 2/N)")), "sgd"))
+    with pytest.raises(BeyondScaleError, match="share of the depth"):
+        update_order(Setting.of(custom_scheme("pre", branch_weight=formula("l/L")), "sgd"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2 L", "Q", "l.real", "__import__('os')", "sqrt(L, N)", "L if N else l", "True", "2^L", "9^9^9^9^9"),
+        *("((L^99)^99)^99", "1/0*L", "sqrt(N" + ")" * 200, "", "L^(2", "'L'", "1e400*L", "lambda: L"),
+    ],
+)
+def test_what_is_no_formula_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="is no formula") as error:
+        formula(text)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 160
+
+
+@pytest.mark.parametrize(
+    "law, said",
+    [
+        ("1 - n/N", "the residual weight at sublayer 3 of 4 is 0; "),
+        ("sqrt(1 - 3/N)", "the residual weight at 4 sublayers is no real number; "),
+        ("1/(L - 4)", "the residual weight at 4 sublayers is no real number; "),
+        ("log(-L)", "the residual weight at 4 sublayers is no real number; "),
+    ],
+)
+def test_a_weight_that_is_not_positive_somewhere_is_refused(law: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        predict(custom_scheme("pre", residual_weight=formula(law)), "adam", 4)
 
 
 @pytest.mark.parametrize("gain", ["1/10", "1/100", "1/10000000000"])

@@ -12,16 +12,25 @@ from depthlaw.sims.measure import Question, run
 from depthlaw.sims.model import Transformer
 from depthlaw.sims.stats import estimate, ratio_to_exact
 from depthlaw.sims.update import Task
-from depthlaw.theory.schemes import scheme
+from depthlaw.theory.schemes import custom_scheme, formula, scheme
 
 NEW = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
 WIDTH, LENGTH, SEEDS = 128, 8, 64
 
 
-@pytest.mark.parametrize("name", NEW)
+OWN = {
+    "a residual weight that falls": custom_scheme("pre", residual_weight=formula("1.15 - 0.9*n/N")),
+    "weights whose squares add up to 1": custom_scheme(
+        "pre", residual_weight=formula("sqrt(1 - 2/N)"), branch_weight=formula("sqrt(2/N)")
+    ),
+    "a gain by sublayer": custom_scheme("post", residual_weight=formula("(l + 1)/l"), gain=formula("log(l + 1)/2")),
+}
+
+
+@pytest.mark.parametrize("name", [*NEW, *OWN])
 def test_updates_of_a_stack_are_those_of_networks(name: str) -> None:
     """Each role under sgd and adam: 1 lies in the interval of the ratio, widened by L/d, its order at finite width."""
-    network = Network(scheme=scheme(name), num_sublayers=LENGTH, d_model=WIDTH, activation="gelu")
+    network = Network(scheme=OWN.get(name) or scheme(name), num_sublayers=LENGTH, d_model=WIDTH, activation="gelu")
     values: dict[str, list[float]] = {}
     asked = Question(config=network.config("sgd"), task=Task(), optimizers=("sgd", "adam"), dtype="float32")
     for batch in run(asked, range(SEEDS)):
