@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -267,11 +267,22 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
             page.say(f"Next term, {order['next_term_is']}: {short['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")
-    moved = {row["num_sublayers"]: row["representation"] for row in answer["rows"] if row["representation"] is not None}
-    if moved:
-        numbers = ", ".join(f"{value:.4g} at L = {words.short(length)}" for length, value in moved.items())
-        page.say(f"The last hidden state moves, relative to itself and divided by d_model, by {numbers}.", "dim")
+    derived = [row for row in answer["rows"] if row["representation"] is not None]
+    if derived:
+        moved = _by_depth((row, row["representation"]) for row in derived)
+        page.say(f"The last hidden state moves, relative to itself and divided by d_model, by {moved}.", "dim")
+    if ratios := _by_depth((row, row["second_order_in_block"]["over_first"]) for row in derived):
+        page.say(
+            "In a sublayer, what its own step changes to second order is, over the first order and times d_model, of a "
+            f"step that moves the logit by 1: {ratios}.",
+            "dim",
+        )
     page.say(f"Holds at {answer['holds']}.", "dim")
+
+
+def _by_depth(values: Iterable[tuple[Mapping[str, Any], float | None]]) -> str:
+    """Of rows and a number of each, those that are there."""
+    return ", ".join(f"{x:.4g} at L = {words.short(row['num_sublayers'])}" for row, x in values if x is not None)
 
 
 def rounded(cells: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network
-from depthlaw.network.predicted_rows import predicted_row, representation, with_jacobians
+from depthlaw.network.predicted_rows import orders_in_block, predicted_row, steps_in_a_row, with_jacobians
 from depthlaw.sims import stats
 from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES, ModelConfig
 from depthlaw.sims.records.record import Measurement
@@ -73,7 +73,7 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, measure
     predicted = nothing if prediction is None else predicted_row(prediction)
     roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in measured.values]
     step = network.step_of_signs(optimizer)
-    moved = {} if network.is_walked or prediction is None else {"representation": representation(step)}
+    moved = {} if network.is_walked or prediction is None else steps_in_a_row(step)
     return {
         **network.lengths,
         **predicted,
@@ -150,10 +150,9 @@ def _extras(measured: Measurement) -> dict[str, Any]:
 
 def _with_steps(extras: dict[str, Any], step: StepOfSigns | None, d: int) -> dict[str, Any]:
     """With what is predicted of the changes of a step beside the update, None where it is not derived."""
-    first, second = (None, None) if step is None else (step.block_first / d**0.5, step.block_second / d**1.5)
-    block = {"first": first, "second": second, "over_first": None}
-    if step is not None and first and second and step.logit:
-        block["over_first"] = second / first / abs(step.logit)
+    powers = {"first": 0.5, "second": 1.5, "over_first": 1.0}
+    orders = dict.fromkeys(powers) if step is None else orders_in_block(step)
+    block = {name: None if value is None else value / d ** powers[name] for name, value in orders.items()}
     for reading, numbers in extras.get("second_order", {}).items():
         for name, number in numbers.items():
             number["predicted"] = block[name] if reading == "block" else None

@@ -58,7 +58,7 @@ def document_of_stacks(
         unit=NORMALISATION[setting.optimizer.name]._asdict(),
         rows=[
             {"num_sublayers": length, **predicted_row(prediction)}
-            | {"representation": representation(step_of_signs(setting, length, **gains))}
+            | steps_in_a_row(step_of_signs(setting, length, **gains))
             for length, prediction in zip(lengths, predictions, strict=True)
         ],
         leading_order=None if gains else leading_order(setting),
@@ -113,9 +113,20 @@ def after_start(
     return {**asked, "laws": laws}
 
 
-def representation(step: StepOfSigns | None) -> float | None:
-    """How far the last hidden state moves, over its own size and the width; None where that is not derived."""
-    return None if step is None else finite(step.representation)
+def steps_in_a_row(step: StepOfSigns | None) -> dict[str, Any]:
+    """representation: how far the last hidden state moves, over its own size and the width. second_order_in_block: what
+    a sublayer's own step does behind it, as ``orders_in_block`` has it. None where they are not derived."""
+    if step is None:
+        return {"representation": None, "second_order_in_block": None}
+    return {"representation": finite(step.representation), "second_order_in_block": orders_in_block(step)}
+
+
+def orders_in_block(step: StepOfSigns) -> dict[str, float | None]:
+    """In units of d and d^(3/2), per unit learning rate and its square; and the second over the first, in units of 1/d,
+    of a step whose first order moves the logit by 1."""
+    first, second = step.block_first, step.block_second
+    over_first = second / first / abs(step.logit) if first and second and step.logit else None
+    return {"first": first, "second": second, "over_first": over_first}
 
 
 def predicted_row(prediction: Prediction) -> dict[str, Any]:

@@ -119,6 +119,9 @@ def test_what_a_step_changes_to_second_order_and_in_the_representation() -> None
         for number in (block["first"], block["second"], moved):
             assert abs(number["predicted"] - number["measured"]) < wider * (number["high"] - number["measured"])
         assert moved["predicted"] == pytest.approx(row["representation"] / 256**0.5)
+        powers = {"first": 0.5, "second": 1.5, "over_first": 1.0}
+        in_row = {name: value / 256 ** powers[name] for name, value in row["second_order_in_block"].items()}
+        assert in_row == pytest.approx({name: block[name]["predicted"] for name in powers})
         assert set(row["second_order"]) == {"block", "hidden", "logit"}
     exponents = found["second_order_exponents"]
     assert exponents["block"]["low"] < -0.5 < exponents["block"]["high"] < exponents["hidden"]["low"]
