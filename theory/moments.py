@@ -600,6 +600,20 @@ def numeric(act: Activation, kind: Kind, scale: float) -> float:
     return evaluator(act, kind)(float(scale))
 
 
+@lru_cache(maxsize=1 << 14)
+def slope_power(act: Activation, power: int, scale: float) -> float:
+    """E |phi'(s z)|^power as a double, by quadrature; of power 1 as ``evaluator`` has it.
+
+    >>> from depthlaw.theory.moments import activation, slope_power
+    >>> [round(slope_power(activation(name), 4, 2.0), 6) for name in ("relu", "tanh")]
+    [0.5, 0.164427]
+    """
+    if power == 1:
+        return evaluator(act, Kind.SLOPE_ABS)(scale)
+    slope = function(act, Kind.SLOPE_ABS, "math")
+    return _double_rule().expect(lambda t: abs(slope(t)) ** power, scale)
+
+
 @cache
 def evaluator(act: Activation, kind: Kind) -> Callable[[float], float]:
     """The function of the scale behind ``numeric``, for loops that ask for millions of values."""

@@ -423,6 +423,6 @@ def _show_changes(page: Page, row: Mapping[str, Any], unit: str) -> None:
         page.say(f"Predicted for the representation, of all branch matrices: {predicted:.3g}.")
     else:
         page.say(
-            "Predicted for the representation: nothing; it is derived for steps of signs (adam, lion and others) in "
-            "stacks of FFNs without a norm behind or within a branch, of relu, leaky_relu or identity."
+            "Predicted for the representation: nothing; it is derived for stacks of FFNs that are not gated, with one "
+            "stream and real norms."
         )

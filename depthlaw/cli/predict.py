@@ -270,7 +270,9 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
     derived = [row for row in answer["rows"] if row["representation"] is not None]
     if derived:
         moved = _by_depth((row, row["representation"]) for row in derived)
-        page.say(f"The last hidden state moves, relative to itself and divided by d_model, by {moved}.", "dim")
+        unit = words.unit_text(answer, less=0.5)
+        divided = "" if unit == "1" else f" and divided by {unit}"
+        page.say(f"The last hidden state moves, relative to itself{divided}, by {moved}.", "dim")
     if ratios := _by_depth((row, row["second_order_in_block"]["over_first"]) for row in derived):
         page.say(
             "In a sublayer, what its own step changes to second order is, over the first order and times d_model, of a "

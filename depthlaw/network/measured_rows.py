@@ -16,8 +16,8 @@ from depthlaw.sims.records.record import Measurement
 from depthlaw.system.files import document
 
 if TYPE_CHECKING:
+    from depthlaw.theory.meanfield.first_step import FirstStep
     from depthlaw.theory.meanfield.setting import Prediction
-    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
 
 
 def document_of_measurements(
@@ -72,7 +72,7 @@ def row(network: Network, optimizer: str, prediction: Prediction | None, measure
     nothing = {"update": None, "log10_update": None, "roles": {}}
     predicted = nothing if prediction is None else predicted_row(prediction)
     roles = [role for role in (*BRANCH_ROLES, *OTHER_ROLES) if role in measured.values]
-    step = network.step_of_signs(optimizer)
+    step = network.first_step(optimizer)
     moved = {} if network.is_walked or prediction is None else steps_in_a_row(step)
     return {
         **network.lengths,
@@ -148,7 +148,7 @@ def _extras(measured: Measurement) -> dict[str, Any]:
     return extras
 
 
-def _with_steps(extras: dict[str, Any], step: StepOfSigns | None, d: int) -> dict[str, Any]:
+def _with_steps(extras: dict[str, Any], step: FirstStep | None, d: int) -> dict[str, Any]:
     """With what is predicted of the changes of a step beside the update, None where it is not derived."""
     powers = {"first": 0.5, "second": 1.5, "over_first": 1.0}
     orders = dict.fromkeys(powers) if step is None else orders_in_block(step)

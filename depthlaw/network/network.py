@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from depthlaw.recipes.recipe import Recipe
     from depthlaw.sims.config import ModelConfig, Task
     from depthlaw.theory.kernel.predict import KernelUpdate
+    from depthlaw.theory.meanfield.first_step import FirstStep
     from depthlaw.theory.meanfield.setting import Prediction
-    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
 
 FFN = "ffn"
 """The FFN-only stack of the theorems; the other architectures alternate attention and FFN."""
@@ -231,15 +231,15 @@ class Network:
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
-    def step_of_signs(self, optimizer: str) -> StepOfSigns | None:
+    def first_step(self, optimizer: str) -> FirstStep | None:
         """What a step does to the stream itself, of a stack of FFNs; None where it is not derived."""
+        from depthlaw.theory.meanfield.first_step import first_step
         from depthlaw.theory.meanfield.setting import Setting
-        from depthlaw.theory.meanfield.step_of_signs import step_of_signs
 
         if self.is_walked:
             return None
         setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
-        return step_of_signs(setting, self.num_sublayers, w=self.w, v=self.v)
+        return first_step(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def walked(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
         """By the kernel rung, which knows FFNs alone as well, layer by layer."""

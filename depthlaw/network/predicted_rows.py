@@ -15,7 +15,7 @@ from depthlaw.theory.meanfield.setting import HOLDS, Prediction, Setting
 if TYPE_CHECKING:
     from depthlaw.network.network import Network
     from depthlaw.theory.kernel.predict import Stream
-    from depthlaw.theory.meanfield.step_of_signs import StepOfSigns
+    from depthlaw.theory.meanfield.first_step import FirstStep
 
 NO_ORDER = dict.fromkeys(("coefficient", "power", "log_power", "loglog_power", "growth", "next_term"))
 NO_ORDER |= {"shown_by": "not derived: the recursion over the layers is numerical; see exponents"}
@@ -46,7 +46,7 @@ def document_of_stacks(
     """Stacks of FFNs with these numbers of sublayers. gains: w and v by sublayer, in place of the
     scheme's; there is no leading order of them. ValueError, in one line, for a depth that the scheme does not have."""
     from depthlaw.sims.config import NORMALISATION
-    from depthlaw.theory.meanfield.step_of_signs import step_of_signs
+    from depthlaw.theory.meanfield.first_step import first_step
     from depthlaw.theory.meanfield.update import predict_setting
 
     predictions = [predict_setting(setting, length, **gains) for length in lengths]
@@ -58,7 +58,7 @@ def document_of_stacks(
         unit=NORMALISATION[setting.optimizer.name]._asdict(),
         rows=[
             {"num_sublayers": length, **predicted_row(prediction)}
-            | steps_in_a_row(step_of_signs(setting, length, **gains))
+            | steps_in_a_row(first_step(setting, length, **gains))
             for length, prediction in zip(lengths, predictions, strict=True)
         ],
         leading_order=None if gains else leading_order(setting),
@@ -113,7 +113,7 @@ def after_start(
     return {**asked, "laws": laws}
 
 
-def steps_in_a_row(step: StepOfSigns | None) -> dict[str, Any]:
+def steps_in_a_row(step: FirstStep | None) -> dict[str, Any]:
     """representation: how far the last hidden state moves, over its own size and the width. second_order_in_block: what
     a sublayer's own step does behind it, as ``orders_in_block`` has it. None where they are not derived."""
     if step is None:
@@ -121,9 +121,9 @@ def steps_in_a_row(step: StepOfSigns | None) -> dict[str, Any]:
     return {"representation": finite(step.representation), "second_order_in_block": orders_in_block(step)}
 
 
-def orders_in_block(step: StepOfSigns) -> dict[str, float | None]:
-    """In units of d and d^(3/2), per unit learning rate and its square; and the second over the first, in units of 1/d,
-    of a step whose first order moves the logit by 1."""
+def orders_in_block(step: FirstStep) -> dict[str, float | None]:
+    """In the units of ``FirstStep``, per unit learning rate and its square; and the second over the first, in units of
+    1/d, of a step whose first order moves the logit by 1."""
     first, second = step.block_first, step.block_second
     over_first = second / first / abs(step.logit) if first and second and step.logit else None
     return {"first": first, "second": second, "over_first": over_first}

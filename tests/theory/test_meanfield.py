@@ -21,7 +21,6 @@ from depthlaw.theory.asymptotics.expansion import BeyondScaleError
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.recursion import by_leap, by_recursion
 from depthlaw.theory.meanfield.setting import Prediction, Setting
-from depthlaw.theory.meanfield.step_of_signs import step_of_signs
 from depthlaw.theory.meanfield.update import from_closed_form, predict, predict_setting
 from depthlaw.theory.schemes import SCHEMES, custom_scheme, formula
 from depthlaw.theory.stack import transfer
@@ -264,16 +263,3 @@ def test_gated_stacks_have_closed_forms_and_leading_orders(name: str, activation
     if optimizer == "adam" and name in ("pre-ln", "sub-ln"):  # whose next term is smaller by log L, or a small power
         before = mpmath.mpf(10) ** predict_setting(setting, 10**6).log10_update
         assert abs(ratio - 1) < abs(before / evaluate(order.expression(L), {L: 10**6}) - 1)
-
-
-@pytest.mark.parametrize("name", ["pre-ln", "depth-mup", "gpt2", "ln-scaling", "t-fixup"])
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "identity"])
-def test_a_step_of_signs_moves_the_logit_by_the_update(name: str, activation: str) -> None:
-    """Walked from the other end."""
-    setting = Setting.of(name, "adam", activation)
-    for length in (1, 7, 64):
-        step = step_of_signs(setting, length)
-        assert step is not None
-        assert step.logit == pytest.approx(predict_setting(setting, length).update, rel=1e-12)
-    assert step_of_signs(Setting.of(name, "adam", "gelu"), 2) is step_of_signs(Setting.of(name, "sgd"), 2) is None
-    assert step_of_signs(Setting.of("post-ln", "adam"), 2) is None

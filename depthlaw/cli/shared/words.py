@@ -85,10 +85,11 @@ def update_text(answer: Mapping[str, Any]) -> str:
     )
 
 
-def unit_text(answer: Mapping[str, Any]) -> str:
-    """A power of the width, which makes it O(1)."""
-    power, constant = answer["unit"]["power"], answer["unit"]["constant"]
-    return ("" if constant == 1 else f"{constant:g} ") + _power_of_width(power)
+def unit_text(answer: Mapping[str, Any], less: float = 0.0) -> str:
+    """A power of the width, which makes it O(1); of a hidden state's change, half a power less."""
+    power, constant = answer["unit"]["power"] - less, answer["unit"]["constant"]
+    factors = [*([f"{constant:g}"] if constant != 1 else []), *([_power_of_width(power)] if power else [])]
+    return " ".join(factors) or "1"
 
 
 def _power_of_width(power: float) -> str:

@@ -170,8 +170,8 @@ READ = {
         "Linear, to a tenth",
         "Real lamb",
     ],
-    "--scheme post-ln --optimizer sgd --sublayers 2 --width 16 --seeds 2 --changes": [
-        "Predicted for the representation: nothing; it is derived for steps of signs",
+    "--scheme dyt --optimizer sgd --sublayers 2 --width 16 --seeds 2 --changes": [
+        "Predicted for the representation: nothing; it is derived for stacks of FFNs that are not gated",
     ],
     "--scheme gpt2 --optimizer adam --sublayers 2,4 --width 16 --seeds 2 --changes --second-order": [
         "Predicted for the representation",

@@ -7,6 +7,7 @@ import torch
 
 from depthlaw.network.block import Block
 from depthlaw.network.lower import lower_encoder_decoder, lower_ffn, lower_transformer
+from depthlaw.network.measuring import Extras, measure
 from depthlaw.network.network import Network
 from depthlaw.sims.measure import Question, run
 from depthlaw.sims.model import Transformer
@@ -43,6 +44,28 @@ def test_updates_of_a_stack_are_those_of_networks(name: str) -> None:
             assert ratio.low is not None and ratio.high is not None
             assert ratio.low - LENGTH / WIDTH < 1 < ratio.high + LENGTH / WIDTH, (optimizer, role)
             assert ratio.high - ratio.low < 0.5
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("post-ln", "peri-ln", "t-fixup")]
+
+
+@pytest.mark.parametrize("name", ["pre-ln", "sub-ln", *SLOW])
+def test_what_a_first_step_does_to_the_stream_is_what_networks_do(name: str) -> None:
+    """The change of the last hidden state, and both orders within a sublayer, intervals widened as above."""
+    network = Network(scheme=scheme(name), num_sublayers=4, d_model=WIDTH)
+    extras = Extras(has_changes=True, has_second_order=True)
+    measured = measure(network, ["sgd", "adam", "muon"], range(SEEDS // 2), extras=extras)
+    for optimizer, of_optimizer in measured.items():
+        step = network.first_step(optimizer)
+        assert step is not None and (step.block_second is None) is (name not in ("pre-ln", "t-fixup"))
+        orders = {"representation": step.representation / WIDTH**0.5, "first": step.block_first / WIDTH**0.5}
+        orders |= {"second": step.block_second / WIDTH**1.5} if step.block_second is not None else {}
+        for order, number in orders.items():
+            key = "change/representation/update" if order == "representation" else f"second/block/{order}"
+            ratio = ratio_to_exact(estimate(of_optimizer.values[key], level=0.9999), number)
+            assert ratio.low is not None and ratio.high is not None
+            assert ratio.low - 4 / WIDTH < 1 < ratio.high + 4 / WIDTH, (optimizer, order)
+            assert ratio.high - ratio.low < (1 if order == "second" else 0.5), (optimizer, order)
 
 
 @pytest.mark.parametrize(
