@@ -54,7 +54,7 @@ def test_what_a_first_step_does_to_the_stream_is_what_networks_do(name: str) -> 
     """The change of the last hidden state, and both orders within a sublayer, intervals widened as above."""
     network = Network(scheme=scheme(name), num_sublayers=4, d_model=WIDTH)
     extras = Extras(has_changes=True, has_second_order=True)
-    measured = measure(network, ["sgd", "adam", "muon"], range(SEEDS // 2), extras=extras)
+    measured = measure(network, ["sgd", "adam", "muon"], range(SEEDS), extras=extras)
     for optimizer, of_optimizer in measured.items():
         step = network.first_step(optimizer)
         assert step is not None and (step.block_second is None) is (name not in ("pre-ln", "t-fixup"))
