@@ -230,7 +230,7 @@ class Transformer:
         return replace(self, attention=True, decoder_layers=decoder_layers, num_tokens=num_tokens, **shape), width
 
     @property
-    def of_embedding(self) -> dict[str, float]:
+    def of_embedding(self) -> dict[str, Any]:
         """Options that stacks of FFNs have, too."""
         return {name: value for name in _OF_EMBEDDING if (value := getattr(self, name)) is not None}
 

@@ -75,7 +75,7 @@ def test_predict_rule_and_advise_say_it_unasked() -> None:
     assert any(remark.startswith("nothing: the update is flat only beside") for remark in advice.remarks)
 
 
-@pytest.mark.parametrize(("name", "optimizer"), [("pre-ln", "sgd"), ("pre-ln", "adam"), ("rezero", "sgd")])
+@pytest.mark.parametrize(("name", "optimizer"), [("pre-ln", "sgd"), ("pre-ln", "adam"), ("sub-ln", "adam")])
 def test_a_stack_of_ffns_starts_at_the_scale_that_is_asked_for(name: str, optimizer: str) -> None:
     """By second moments as by the kernel rung, which walks through the numbers that sims are given."""
     block = Block(embedding_std=0.5, embedding_multiplier=0.4)
