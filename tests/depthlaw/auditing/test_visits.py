@@ -121,6 +121,7 @@ def test_what_to_say_where_a_loop_is_meant() -> None:
         (again(1), "at 2 layers 4 sublayers are run once"),
         (again(2), "at 2 layers each sublayer is run 2 times, in turn"),
         (lambda n: again(1)(n) if n == 4 else again(4)(n), "at 4 layers 8 sublayers are run once"),
+        (lambda n: _one_after_another(n), "at 2 layers 4 sublayers are run 4 times"),
         (lambda n: _with_a_layer_before(n), "at 2 layers 2 sublayers are run once and 4 sublayers are run 4 times"),
     ],
 )
@@ -135,6 +136,13 @@ def _with_a_layer_before(num_layers: int) -> nn.Module:
     model: Any = transformer(PRE_LN, xavier)(num_layers + 1)
     first, *others = model.stack.blocks
     model.stack.blocks = nn.ModuleList([first, *others * 4])
+    return model
+
+
+def _one_after_another(num_layers: int) -> nn.Module:
+    """Each layer four times before the next."""
+    model: Any = transformer(PRE_LN, xavier)(num_layers)
+    model.stack.blocks = nn.ModuleList([block for block in model.stack.blocks for _ in range(4)])
     return model
 
 
