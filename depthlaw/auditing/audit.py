@@ -135,18 +135,18 @@ def audit(
     build: a function that is called with a number of layers, or with two (encoder and decoder layers) where it takes
     two, and returns a module. hf: in its place a model type of Hugging Face's transformers or a config.json, built with
     random weights at a width, 256 or less if left out, and compared with its own recipe where no name is given. layers:
-    the number of layers to build, or several. scheme, recipe: what the module claims
-    to be; where both are left out, the audit names the nearest, and looks only for faults that need no claim. inputs: a
-    function that is called with the module and returns what the module is called with; guessed if left out. groups: a
-    function that is called with the module and returns its torch optimizer, several of them, or parameter groups, which
-    are compared with the scheme's. visits: how often the model's layers are gone through with the same weights: one
-    number, or one for each of layers, as of a builder that is called with the number of visits. seeds: how many models of each depth are measured. measures: whether the update
-    is measured and predicted at all. by_layer: whether each sublayer of the deepest model is, too, as the stream and
-    the gradient show what it does. far: the numbers of layers at which the effect of faults is predicted, ``FAR`` if
-    left out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: workers
-    that measure depths and seeds side by side; this process then builds one model of each depth, to read it. advance: a
-    function that is called with what is being done, how much of it is done, and how much there is. ValueError, in one
-    line, for what cannot be audited.
+    the number of layers to build, or several. scheme, recipe: what the module claims to be; where both are left out,
+    the audit names the nearest, and looks only for faults that need no claim. inputs: a function that is called with
+    the module and returns what the module is called with; guessed if left out. groups: a function that is called with
+    the module and returns its torch optimizer, several of them, or parameter groups, which are compared with the
+    scheme's. visits: how often the model's layers are gone through with the same weights: one number, or one for each
+    of layers, as of a builder that is called with the number of visits. seeds: how many models of each depth are
+    measured. measures: whether the update is measured and predicted at all. by_layer: whether each sublayer of the
+    deepest model is, too, as the stream and the gradient show what it does. far: the numbers of layers at which the
+    effect of faults is predicted, ``FAR`` if left out. has_nearest: whether the nearest scheme or recipe is looked for,
+    where none is named. elsewhere: workers that measure depths and seeds side by side; this process then builds one
+    model of each depth, to read it. advance: a function that is called with what is being done, how much of it is done,
+    and how much there is. ValueError, in one line, for what cannot be audited.
 
     >>> from torch import nn
     >>> from depthlaw import audit

@@ -45,8 +45,8 @@ def run(
     ),
     layers: list[int] = option("The numbers of layers to build.", _LAYERS, most=4096),
     visits: list[int] | None = option(
-        "How often the model's layers are gone through with the same weights (a looped Transformer): one number, or one "
-        "for each of --layers, as of a FACTORY that is called with the number of visits. 1 if left out.",
+        "How often the model's layers are gone through with the same weights (a looped Transformer): one number, or "
+        "one for each of --layers, as of a FACTORY that is called with the number of visits. 1 if left out.",
         most=4096,
     ),
     scheme: str | None = options.SCHEME,

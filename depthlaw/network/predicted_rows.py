@@ -43,7 +43,8 @@ def document_of_stacks(
     setting: Setting, lengths: Sequence[int], gains: Mapping[str, tuple[float, ...]], block: Mapping[str, float]
 ) -> dict[str, Any]:
     """Stacks of FFNs with these numbers of sublayers. gains: w and v by sublayer, in place of the
-    scheme's; there is no leading order of them. block: options that the setting has already. ValueError, in one line, for a depth that the scheme does not have."""
+    scheme's; there is no leading order of them. block: options that the setting has already. ValueError, in one
+    line, for a depth that the scheme does not have."""
     from depthlaw.sims.config import NORMALISATION
     from depthlaw.theory.meanfield.step_of_signs import step_of_signs
     from depthlaw.theory.meanfield.update import predict_setting

@@ -30,10 +30,10 @@ def assert_depth_law(
 ) -> None:
     """Assert that a model is built as its scheme or recipe says, in seconds: nothing is trained or measured.
 
-    build, layers, scheme, recipe, optimizer, inputs, groups, visits, seed: as ``depthlaw.audit`` takes them; the model is built
-    once at each number of layers. ignore: by the kind of a fault, why it does not count. baseline: the file that
-    ``depthlaw audit --baseline FILE --accept`` has written; the assertion fails where the initialisation has changed
-    since.
+    build, layers, scheme, recipe, optimizer, inputs, groups, visits, seed: as ``depthlaw.audit`` takes them; the model
+    is built once at each number of layers. ignore: by the kind of a fault, why it does not count. baseline: the file
+    that ``depthlaw audit --baseline FILE --accept`` has written; the assertion fails where the initialisation has
+    changed since.
 
     AssertionError, with what the audit says of each fault. ValueError, in one line, for what cannot be audited.
 

@@ -270,10 +270,10 @@ class _Problem:
         if self.is_gated:
             self.say(
                 "a gated FFN is W2 (phi(W1 u) * W3 u), of degree 1 in each of its three matrices (phi too, but for a "
-                "constant, where it is silu or gelu). W3 keeps gain 1, so its branch is as large as one of two matrices, "
-                "and it changes the loss as W1 does where its learning rate is multiplied by "
-                f"{gate_rate(self.branch, self.optimizer)} besides; that one matrix more is a constant, not counted. The "
-                "exact moments below have it at the rate of the others"
+                "constant, where it is silu or gelu). W3 keeps gain 1, so its branch is as large as one of two "
+                "matrices, and it changes the loss as W1 does where its learning rate is multiplied by "
+                f"{gate_rate(self.branch, self.optimizer)} besides; that one matrix more is a constant, not counted. "
+                "The exact moments below have it at the rate of the others"
             )
 
     def _argue_small_side(self, update: StackUpdate, member: Member) -> None:

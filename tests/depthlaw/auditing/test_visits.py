@@ -42,6 +42,25 @@ def passes(num_layers: int) -> nn.Module:
     return again(4)(num_layers // 4)
 
 
+def one_more(num_layers: int) -> nn.Module:
+    """Two visits of a layer more than is asked for."""
+    return again(2)(num_layers + 1)
+
+
+def one_after_another(num_layers: int) -> nn.Module:
+    """Each layer four times before the next."""
+    model: Any = transformer(PRE_LN, xavier)(num_layers)
+    model.stack.blocks = nn.ModuleList([block for block in model.stack.blocks for _ in range(4)])
+    return model
+
+
+def with_a_layer_before(num_layers: int) -> nn.Module:
+    model: Any = transformer(PRE_LN, xavier)(num_layers + 1)
+    first, *others = model.stack.blocks
+    model.stack.blocks = nn.ModuleList([first, *others * 4])
+    return model
+
+
 def test_a_loop_is_no_fault_and_predicted_as_a_looped_network() -> None:
     answer = audit(again(4), (1, 2), visits=4, scheme="pre-ln", seeds=6)
     assert not answer.faults and not [remark for remark in answer.remarks if "trust what is measured" in remark]
@@ -76,7 +95,7 @@ def test_a_loop_is_no_fault_and_predicted_as_a_looped_network() -> None:
         (rounds, (2, 4), (2, 4), "2: 2 x 2, 4: 2 x 4: its number is that of visits."),
         (rounds, (4, 2), (4, 2), "2: 2 x 2, 4: 2 x 4: its number is that of visits."),
         (passes, (4, 8), 4, "4: 1 x 4, 8: 2 x 4: its number is that of layers at each visit."),
-        (lambda n: again(2)(n + 1), (1, 2), 2, "1: 2 x 2, 2: 3 x 2: its number is neither that of layers nor of visits."),
+        (one_more, (1, 2), 2, "1: 2 x 2, 2: 3 x 2: its number is neither that of layers nor of visits."),
     ],
 )  # fmt: skip
 def test_what_the_builder_counts_is_told(build: Build, layers: tuple[int, ...], visits: Any, told: str) -> None:
@@ -121,8 +140,8 @@ def test_what_to_say_where_a_loop_is_meant() -> None:
         (again(1), "at 2 layers 4 sublayers are run once"),
         (again(2), "at 2 layers each sublayer is run 2 times, in turn"),
         (lambda n: again(1)(n) if n == 4 else again(4)(n), "at 4 layers 8 sublayers are run once"),
-        (lambda n: _one_after_another(n), "at 2 layers 4 sublayers are run 4 times"),
-        (lambda n: _with_a_layer_before(n), "at 2 layers 2 sublayers are run once and 4 sublayers are run 4 times"),
+        (one_after_another, "at 2 layers 4 sublayers are run 4 times"),
+        (with_a_layer_before, "at 2 layers 2 sublayers are run once and 4 sublayers are run 4 times"),
     ],
 )
 def test_a_loop_that_is_none_is_told(build: Build, found: str) -> None:
@@ -130,20 +149,6 @@ def test_a_loop_that_is_none_is_told(build: Build, found: str) -> None:
         f for f in audit(build, (2, 4), visits=4, scheme="pre-ln", measures=False).faults if f.kind != "depth-ignored"
     )
     assert (fault.kind, fault.found, fault.expected) == ("visits", found, "each sublayer is run 4 times, in turn")
-
-
-def _with_a_layer_before(num_layers: int) -> nn.Module:
-    model: Any = transformer(PRE_LN, xavier)(num_layers + 1)
-    first, *others = model.stack.blocks
-    model.stack.blocks = nn.ModuleList([first, *others * 4])
-    return model
-
-
-def _one_after_another(num_layers: int) -> nn.Module:
-    """Each layer four times before the next."""
-    model: Any = transformer(PRE_LN, xavier)(num_layers)
-    model.stack.blocks = nn.ModuleList([block for block in model.stack.blocks for _ in range(4)])
-    return model
 
 
 def _of_deepnorm(counted: Callable[[int], int]) -> Build:
