@@ -34,7 +34,7 @@ from depthlaw.theory.rules.magnitude import exponents
 from depthlaw.theory.rules.types import Rule
 from depthlaw.theory.rules.types import evaluate as in_numbers
 from depthlaw.theory.schemes import SCHEMES, Scheme
-from depthlaw.theory.stack import ARCHITECTURES, SCALED_ROLES, Stack
+from depthlaw.theory.stack import ARCHITECTURES, SCALED_ROLES, Stack, SublayerKind
 from depthlaw.theory.symbols import L
 from depthlaw.theory.tables import order_cells
 
@@ -196,9 +196,15 @@ def _transformer(rule: Rule, counts: Counts, activation: str, norm_kind: str) ->
     for side in ARCHITECTURES[rule.architecture].sides:
         mine = numbers[side.name]
         weights: dict[str, Any] = {"residual_weight": mine.residual_weight, "branch_weight": mine.branch_weight}
-        gains = mine.init_gain or {}
+        gains, rates = mine.init_gain or {}, mine.lr_multiplier
+        of_third = {"fc3": rates["fc3"] / rates["fc2"]} if "fc3" in rates else {}
         layer = tuple(
-            Sublayer(kind=kind, gains={role: gains.get(role, 1.0) for role in SCALED_ROLES[kind]}, **weights)
+            Sublayer(
+                kind=kind,
+                gains={role: gains.get(role, 1.0) for role in SCALED_ROLES[kind]},
+                lr_multipliers=of_third if kind is SublayerKind.FFN else {},
+                **weights,
+            )
             for kind in side.layer
         )
         sides.append(layer * counts[str(side.num_layers)])

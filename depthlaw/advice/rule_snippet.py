@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from depthlaw.advice.rule import beside_which, growing_roles, span
+from depthlaw.theory.moments import GATED
 
 
 def snippet(
@@ -27,15 +28,20 @@ def snippet(
     gains = side["init_gain"] or dict.fromkeys(side["lr_multiplier"], 1.0)
     blocks = ["attn", *(["cross"] if "cross_out" in gains else [])]
     lines = [*(["import torch"] if is_causal else []), "from torch.nn.init import xavier_normal_, zeros_"]
-    if activation != "identity":
-        lines.append(f"from torch.nn.functional import {activation}")
+    is_gated, phi = activation in GATED, GATED.get(activation, activation)
+    if phi != "identity":
+        lines.append(f"from torch.nn.functional import {phi}")
     lines += [f"{', '.join(_qkv(block))} = {block}.in_proj_weight.detach().chunk(3)" for block in blocks]
     for gain in dict.fromkeys(gains.values()):
         matrices = ", ".join(_matrix(role) for role, value in gains.items() if value == gain)
         lines += wrap(f"for W in ({matrices}):", 74, subsequent_indent=" " * 10)
         lines.append(f"    xavier_normal_(W, gain={gain:.6g})")
     biases = [f"{block}.{name}" for block in blocks for name in ("in_proj_bias", "out_proj.bias")]
-    lines += wrap(f"for b in ({', '.join([*biases, 'fc1.bias', 'fc2.bias'])}):", 74, subsequent_indent=" " * 10)
+    lines += wrap(
+        f"for b in ({', '.join([*biases, 'fc1.bias', 'fc2.bias', *['fc3.bias'] * is_gated])}):",
+        74,
+        subsequent_indent=" " * 10,
+    )
     lines.append("    zeros_(b)")
     last = "" if norm == "post" else f", {last_norm}"
     lines.append(f"# in forward; norms: {_NORM_CLASSES[norm_kind]}, gains 1 as they are made{last}")
@@ -53,6 +59,9 @@ def snippet(
             f"# the learning rate of these matrices: {rate['multiplier']:.3g} times {beside_which(rate)}, as no gain "
         )
         lines += wrap(f"{text}holds the update", 78, subsequent_indent="#   ")
+    rates = side["lr_multiplier"]
+    if is_gated and (times := rates["fc3"] / rates["fc2"]) != 1:
+        lines.append(f"# the learning rate of fc3: {times:.3g} times that of the other matrices, as its gain is 1")
     return [*lines, *_groups(others)]
 
 
@@ -98,7 +107,9 @@ def _forward(
     for place, block in enumerate((*blocks, "ffn"), start=1):
         given = f"norm{place}(x)" if norm != "post" else "x"
         if block == "ffn":
-            inner = f"fc1({given})" if activation == "identity" else f"{activation}(fc1({given}))"
+            phi = GATED.get(activation, activation)
+            inner = f"fc1({given})" if phi == "identity" else f"{phi}(fc1({given}))"
+            inner += f" * fc3({given})" if activation in GATED else ""
             value = f"fc2({f'norm{place}b({inner})' if norm == 'sub' else inner})"
         elif block == "attn" and norm == "sub":
             value = f"attn.out_proj(norm{place}b({_heads(given, is_causal=is_causal)}))"

@@ -178,6 +178,7 @@ class Answer:
             "exponential": None if self.exponential is None else self.exponential._asdict(),
             "layers": self.layers,
             "built_layers": [dict(depth.counts) for depth in self.depths],
+            "visits": None if all(depth.visits == 1 for depth in self.depths) else [d.visits for d in self.depths],
             "d_model": last.built.d_model,
             "sublayers": [_sublayer_row(sub) for sub in last.built.sublayers],
             "final_norm": dict(last.built.final),

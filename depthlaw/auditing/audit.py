@@ -43,7 +43,15 @@ from depthlaw.auditing.beyond import (
     worse,
 )
 from depthlaw.auditing.builders import hugging_face
-from depthlaw.auditing.building import Build, build_at, called_with, check_builder, lost_on_meta, prepare, whole_numbers
+from depthlaw.auditing.building import (
+    Build,
+    build_at,
+    called_with,
+    check_builder,
+    lost_on_meta,
+    prepare,
+    visits_by_number,
+)
 from depthlaw.auditing.by_layer import measured as measured_by_layer
 from depthlaw.auditing.by_layer import rows_of
 from depthlaw.auditing.checks.norms import no_norm_anywhere
@@ -109,6 +117,7 @@ def audit(
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
     groups: Given | None = None,
+    visits: Sequence[int] | int = 1,
     seeds: int = 4,
     seed: int = 0,
     measures: bool = True,
@@ -126,17 +135,18 @@ def audit(
     build: a function that is called with a number of layers, or with two (encoder and decoder layers) where it takes
     two, and returns a module. hf: in its place a model type of Hugging Face's transformers or a config.json, built with
     random weights at a width, 256 or less if left out, and compared with its own recipe where no name is given. layers:
-    the number of layers to build, or several. scheme, recipe: what the module claims
-    to be; where both are left out, the audit names the nearest, and looks only for faults that need no claim. inputs: a
-    function that is called with the module and returns what the module is called with; guessed if left out. groups: a
-    function that is called with the module and returns its torch optimizer, several of them, or parameter groups, which
-    are compared with the scheme's. seeds: how many models of each depth are measured. measures: whether the update
-    is measured and predicted at all. by_layer: whether each sublayer of the deepest model is, too, as the stream and
-    the gradient show what it does. far: the numbers of layers at which the effect of faults is predicted, ``FAR`` if
-    left out. has_nearest: whether the nearest scheme or recipe is looked for, where none is named. elsewhere: workers
-    that measure depths and seeds side by side; this process then builds one model of each depth, to read it. advance: a
-    function that is called with what is being done, how much of it is done, and how much there is. ValueError, in one
-    line, for what cannot be audited.
+    the number of layers to build, or several. scheme, recipe: what the module claims to be; where both are left out,
+    the audit names the nearest, and looks only for faults that need no claim. inputs: a function that is called with
+    the module and returns what the module is called with; guessed if left out. groups: a function that is called with
+    the module and returns its torch optimizer, several of them, or parameter groups, which are compared with the
+    scheme's. visits: how often the model's layers are gone through with the same weights: one number, or one for each
+    of layers, as of a builder that is called with the number of visits. seeds: how many models of each depth are
+    measured. measures: whether the update is measured and predicted at all. by_layer: whether each sublayer of the
+    deepest model is, too, as the stream and the gradient show what it does. far: the numbers of layers at which the
+    effect of faults is predicted, ``FAR`` if left out. has_nearest: whether the nearest scheme or recipe is looked for,
+    where none is named. elsewhere: workers that measure depths and seeds side by side; this process then builds one
+    model of each depth, to read it. advance: a function that is called with what is being done, how much of it is done,
+    and how much there is. ValueError, in one line, for what cannot be audited.
 
     >>> from torch import nn
     >>> from depthlaw import audit
@@ -162,7 +172,8 @@ def audit(
     if by_layer and not measures:
         raise ValueError("by_layer is measured: leave measures as it is")
     optimizer_named(optimizer)
-    layers, far = whole_numbers(layers), FAR if far is None else far
+    of_layers = visits_by_number(layers, visits)
+    layers, far = [*of_layers], FAR if far is None else far
     check_builder(build)
     name = scheme or recipe
     claimed = None if name is None else Claimed.named(name, optimizer, is_recipe=recipe is not None)
@@ -175,7 +186,7 @@ def audit(
         iter(()) if elsewhere is None else as_they_end(elsewhere.executor, elsewhere.task(optimizer, profiled), jobs)
     )
     here = (drawn[:1], False) if num_jobs else (drawn, measures)
-    depths = list(_depths(build, layers, optimizer, inputs, groups, *here, profiled, advance))
+    depths = list(_depths(build, of_layers, optimizer, inputs, groups, *here, profiled, advance))
     if num_jobs:
         results: dict[tuple[int, int], Measured] = {}
         for job, result in there:
@@ -288,7 +299,7 @@ def _measured_there(
 
 def _depths(
     build: Build,
-    layers: Sequence[int],
+    layers: Mapping[int, int],
     optimizer: str,
     inputs: Callable[[nn.Module], Any] | None,
     groups: Given | None,
@@ -298,7 +309,8 @@ def _depths(
     advance: Callable[[str, float, float | None], None],
 ) -> Iterator[Depth]:
     done, total = 0, len(layers) * len(seeds)
-    for number in layers:
+    """layers: how often they are said to be visited, by the number that is built."""
+    for number, visits in layers.items():
         first: Built | None = None
         own_groups: Groups | None = None
         updates: list[Mapping[str, float]] = []
@@ -306,7 +318,7 @@ def _depths(
         for seed in seeds:
             module = build_at(build, number, seed)
             called = guess(module, seed) if inputs is None else called_with(inputs, module)
-            built = look(module, called) if first is None else first.of_other_draws(module, called)
+            built = _look(module, called, visits) if first is None else first.of_other_draws(module, called)
             first = first or built
             if measures and number == profiled:
                 by_layer.append(measured_by_layer(built, is_of_others=built is not first))
@@ -318,7 +330,13 @@ def _depths(
             advance("building and measuring", done, total)
         assert first is not None
         counts = {side: first.num_layers(side) for side in first.sides}
-        yield Depth(number, first, counts, updates, own_groups, by_layer)
+        yield Depth(number, first, counts, updates, own_groups, by_layer, visits)
+
+
+def _look(module: nn.Module, called: Inputs, visits: int) -> Built:
+    """visits: that are said, and told of the module where they are seen."""
+    built = look(module, called)
+    return replace(built, visits=visits) if built.seen_visits == visits else built
 
 
 def _of_depth(build: Build, inputs: Callable[[nn.Module], Any] | None, seed: int, num_layers: int) -> Built | None:

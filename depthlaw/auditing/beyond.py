@@ -17,9 +17,10 @@ from depthlaw.auditing.compare import NOT_INDEPENDENT, Findings
 from depthlaw.auditing.expected import Claimed
 from depthlaw.auditing.faults import Effect, Fault, listed
 from depthlaw.auditing.laws import power_of
-from depthlaw.auditing.models import Depth
+from depthlaw.auditing.models import Depth, passed_through
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.auditing.updates import as_config, of_few_tokens, predicted, task_of
+from depthlaw.network.lower import visited
 from depthlaw.sims.model import BRANCH_ROLES, ModelConfig, SublayerConfig
 from depthlaw.sims.stats import Estimate, estimate, ratio
 from depthlaw.system.page import times
@@ -40,7 +41,7 @@ def far_off(
     """The update beside that at the shallowest depth, as it is and as it should be; and the ratio of the two. With it,
     in words, why there is no prediction at some numbers of layers."""
     whole = task_of(depths[-1].built)
-    task = of_few_tokens(whole)
+    task = of_few_tokens(whole, depths[-1].built.visits)
     wrong = {(fault.side, fault.role) for fault in findings.faults}
     effects: dict[int, dict[str, Mapping[str, float]]] = {}
     missing: dict[str, list[str]] = {}
@@ -101,8 +102,10 @@ class Exponential(NamedTuple):
 
 
 def exponential(depths: Sequence[Depth], findings: Findings, optimizer: str) -> Exponential | None:
-    """The growth of the update where that is exponential; None where it is a power, or not known."""
-    task = of_few_tokens(task_of(depths[-1].built))
+    """The growth of the update where that is exponential; None where it is a power, or not known, as over visits."""
+    if len({depth.built.visits for depth in depths}) > 1:
+        return None
+    task = of_few_tokens(task_of(depths[-1].built), depths[-1].built.visits)
 
     def update(num_layers: int) -> float:
         return predicted(extrapolated(depths, findings, num_layers), task, optimizer)["update"]
@@ -240,8 +243,13 @@ def _branches_grow(sublayers: Sequence[Sublayer]) -> bool:
 
 
 def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -> ModelConfig:
-    """The module's numbers at a depth that was not built, by the laws that were read at those that were."""
+    """The module's numbers at a depth that was not built, by the laws that were read at those that were. ValueError, in
+    one line, for a loop that has no such depth."""
     first, last = depths[0], depths[-1]
+    in_pass, visits = passed_through(depths, num_layers)
+    own, rest = divmod(in_pass, visits)
+    if rest:
+        raise ValueError(f"{in_pass} layers are no whole number of layers, {visits} times")
     config = as_config(last.built)
     sides = []
     for side, sublayers, shallow in zip(
@@ -250,26 +258,26 @@ def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -
         (as_config(first.built).encoder, as_config(first.built).decoder),
         strict=False,
     ):
-        count = last.counts[side]
+        count, count_of_first = last.own_counts[side], first.own_counts[side]
         each = len(sublayers) // count
-        growth = math.log(num_layers / count)
-        span = math.log(count / first.counts[side]) if count != first.counts[side] else math.inf
+        growth = math.log(in_pass / last.counts[side])
+        span = math.log(last.counts[side] / first.counts[side]) or math.inf
 
         def grown(value: float, before: float, growth: float = growth, span: float = span) -> float:
             return value * math.exp(growth * math.log(value / before) / span) if value > 0 and before > 0 else value
 
         new: list[SublayerConfig] = []
-        for layer in range(1, num_layers + 1):
-            share = (layer - 0.5) / num_layers
+        for layer in range(1, own + 1):
+            share = (layer - 0.5) / own
             place = min(int(share * count), count - 1)
-            earlier = min(int(share * first.counts[side]), first.counts[side] - 1)
+            earlier = min(int(share * count_of_first), count_of_first - 1)
             for part in range(each):
                 sublayer = sublayers[place * each + part]
                 before = shallow[min(earlier * each + part, len(shallow) - 1)]
                 gains = {}
                 for role, gain in sublayer.gains.items():
                     law = findings.laws.get((side, role))
-                    gains[role] = config.gain(role, law.at(num_layers, layer)) if law is not None and gain else gain
+                    gains[role] = config.gain(role, law.at(in_pass, layer)) if law is not None and gain else gain
                 new.append(
                     replace(
                         sublayer,
@@ -281,7 +289,7 @@ def extrapolated(depths: Sequence[Depth], findings: Findings, num_layers: int) -
                     )
                 )
         sides.append(tuple(new))
-    return replace(config, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+    return replace(config, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else (), visits=visits)
 
 
 def _asked_config(
@@ -294,7 +302,8 @@ def _asked_config(
     """What is asked for at a depth; of a scheme, on the constants of the module's own initialisation. wrong: sides and
     roles of faults, whose constants are those of the other roles' initialisation."""
     built = depths[-1].built
-    asked = claimed.config(built, dict.fromkeys(built.sides, num_layers))
+    in_pass, visits = passed_through(depths, num_layers)
+    asked = visited(claimed.config(built, dict.fromkeys(built.sides, in_pass)), visits)
     shape = as_config(built)
     is_start_wrong, is_head_wrong = ((None, role) in wrong for role in ("embedding", "head"))
     config = replace(
@@ -326,7 +335,7 @@ def _asked_config(
     return replace(config, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
 
 
-NO_LAW = ("depth-ignored", "no-residual")
+NO_LAW = ("depth-ignored", "no-residual", "visits")
 """Faults of modules whose sublayers, as they are read at some depths, say nothing of other depths."""
 _KEEPS_SCALE = frozenset({"pre", "v", "inner", "branch", "post"})
 """Places of norms behind which a branch is as large whatever the stream is."""
@@ -408,7 +417,7 @@ def outside(depth: Depth, missed: Mapping[str, tuple[float, float]], growth: Gro
     built = depth.built
     off = [f"{role} {is_:.3g} beside {predicted:.3g}" for role, (is_, predicted) in missed.items()]
     known = {
-        "layers that share their matrices": bool(built.shared),
+        "layers that share their matrices": bool(built.shared) and built.visits == 1,
         "that each token meets a few experts of many, by its router's weights": built.has_experts,
         "the parts that other remarks say were not read": bool(built.unread or built.joined),
         "long skips": bool(built.long_skips),

@@ -39,6 +39,20 @@ def whole_numbers(layers: Sequence[int] | int) -> list[int]:
     return sorted(map(int, whole))
 
 
+def visits_by_number(layers: Sequence[int] | int, visits: Sequence[int] | int) -> dict[int, int]:
+    """By each number of layers, the least first, how often these are visited. ValueError, in one line, where numbers of
+    visits are none, or neither one nor one for each."""
+    given = list(layers) if isinstance(layers, Iterable) else [layers]
+    numbers = whole_numbers(given)
+    times = list(visits) if isinstance(visits, Iterable) else [visits]
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0 for n in times):
+        raise ValueError(f"visits are whole numbers above 0: {visits!r}")
+    if len(times) not in (1, len(given)):
+        raise ValueError(f"visits are one number, or one for each of the {len(given)} numbers of layers: {visits!r}")
+    of_layers = dict(zip(map(int, given), times * len(given) if len(times) == 1 else times, strict=False))
+    return {number: int(of_layers[number]) for number in numbers}
+
+
 def called_with(inputs: Callable[[nn.Module], Any], module: nn.Module) -> Inputs:
     """What a user's own function answers, tried once. ValueError, in one line, where it raises or the module does."""
     try:

@@ -33,13 +33,15 @@ class Entry(NamedTuple):
 @dataclass(frozen=True)
 class Assign:
     """Parameters of the layers, each drawn or set anew. formula: of all layers, where there is one; num_layers, called:
-    of the model that has such layers, and what Python calls that number."""
+    of the model that has such layers, and what Python calls that number; own: the same of layers with weights of their
+    own, where these are visited again."""
 
     call: str
     entries: tuple[Entry, ...]
     formula: str | None
     called: str
     num_layers: int
+    own: tuple[str, int] | None = None
     is_code = True
 
     def blocks(self) -> Iterator[Block]:
@@ -61,19 +63,20 @@ class Assign:
         for entry in self.entries:
             groups.setdefault((_of_layer(entry.name, entry.layer), entry.rows), {})[entry.layer] = entry
         looped, guarded, lines = [], [], []
+        bound, number = self.own or (self.called, self.num_layers)
         for (pattern, rows), by_layer in groups.items():
             values = {entry.value for entry in by_layer.values()}
             text = self.formula or (min(values) if len(values) == 1 else None)
-            if text is not None and "{" in pattern and 1 < self.num_layers == len(by_layer):
+            if text is not None and "{" in pattern and 1 < number == len(by_layer):
                 looped.append(self.call.format(f'f"{pattern}"', rows, text))
             else:
                 for layer, entry in by_layer.items():
                     line = self.call.format(f'"{entry.name}"', rows, entry.value)
                     (guarded if re.search(_NUMBER, entry.name) else lines).append(
-                        f"{line}  # layer {layer} of {self.num_layers}"
+                        f"{line}  # layer {layer} of {number}"
                     )
         if looped:
-            yield Block(f"for layer in range(1, {self.called} + 1):", tuple(looped))
+            yield Block(f"for layer in range(1, {bound} + 1):", tuple(looped))
         if guarded:
             yield Block(f"if {self.called} == {self.num_layers}:", tuple(guarded))
         yield from map(Block, lines)

@@ -29,6 +29,7 @@ from depthlaw.auditing.laws import (
     scatter,
 )
 from depthlaw.auditing.reading.look import Built, Sublayer, Weight
+from depthlaw.network.lower import visited
 from depthlaw.sims.model import ModelConfig, SublayerConfig
 
 Key = tuple[str, str]
@@ -37,9 +38,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Depth:
-    """A module at one depth. asked: the number of layers that its builder was given. counts: of layers, by side.
-    updates: by seed and role. groups: of the user's optimizer, where it is given. layers: by seed, what each sublayer
-    does (``auditing.layers``), where that is asked."""
+    """A module at one depth. asked: the number of layers that its builder was given. counts: of layers, by side, each
+    as often as a pass goes through it. updates: by seed and role. groups: of the user's optimizer, where it is given.
+    layers: by seed, what each sublayer does (``auditing.layers``), where that is asked. visits: how often the layers
+    are said to be gone through with the same weights, which ``built`` has where it is so."""
 
     asked: int
     built: Built
@@ -47,6 +49,52 @@ class Depth:
     updates: Sequence[Mapping[str, float]] = ()
     groups: Groups | None = None
     layers: Sequence[Sequence[Mapping[str, float]]] = ()
+    visits: int = 1
+
+    @property
+    def own_counts(self) -> dict[str, int]:
+        """Of layers with weights of their own, by side."""
+        return {side: count // self.built.visits for side, count in self.counts.items()}
+
+
+def counted(depths: Sequence[Depth]) -> str | None:
+    """What the builder of a module whose layers are visited counts: "layers", "visits" or "layers at each visit"; None
+    where it is none of these."""
+    ways = {
+        "layers": [[*depth.own_counts.values()] for depth in depths],
+        "layers at each visit": [[*depth.counts.values()] for depth in depths],
+        "visits": [[depth.built.visits] for depth in depths],
+    }
+    return next(
+        (
+            name
+            for name, rows in ways.items()
+            if all({*row} == {depth.asked} for row, depth in zip(rows, depths, strict=True))
+        ),
+        None,
+    )
+
+
+_MOST_VISITS = 32
+"""Of a module that was not built: a prediction takes the square of their number."""
+
+
+def passed_through(depths: Sequence[Depth], number: int) -> tuple[int, int]:
+    """Layers of a pass, and visits, of the module that the builder would give for that number. ValueError, in one line,
+    where what it counts is not known."""
+    visits, own = {depth.built.visits for depth in depths}, max(depths[-1].own_counts.values())
+    if visits == {1}:
+        return number, 1
+    match counted(depths):
+        case "visits" if len({max(depth.own_counts.values()) for depth in depths}) == 1:
+            if number > _MOST_VISITS:
+                raise ValueError(f"more than {_MOST_VISITS} visits take long to predict, which `depthlaw predict` does")
+            return own * number, number
+        case "layers" if len(visits) == 1:
+            return number * max(visits), max(visits)
+        case "layers at each visit" if len(visits) == 1:
+            return number, max(visits)
+    raise ValueError("how many layers and visits the builder would give there is not known")
 
 
 class FirstLayer(NamedTuple):
@@ -80,16 +128,25 @@ class Models:
         return next((depth.built.serial for depth in reversed(self.depths) if depth.built.serial), {})
 
     def called(self, side: str) -> str:
-        """What Python of a fix calls the number of layers of a side."""
+        """What Python of a fix calls the number of layers of a side, which counts each at all its visits."""
         return f"num_{side}_layers" if self.last.built.has_decoder else "num_layers"
+
+    def own(self, side: str) -> tuple[str, int] | None:
+        """What Python of a fix calls the number of layers of a side that have weights of their own, and that number in
+        the deepest model, where they are visited again."""
+        number, visits = self.last.own_counts[side], {depth.built.visits for depth in self.depths}
+        if visits == {1}:
+            return None
+        return (f"{self.called(side)} // {max(visits)}" if len(visits) == 1 else str(number)), number
 
     @cached_property
     def points(self) -> dict[Key, list[Point]]:
         """The standard deviations of matrices, by side and role, over all depths; of other shapes as of one."""
         by_key: dict[Key, list[Point]] = {}
         for depth, sublayers in self._asked_of():
+            own = depth.own_counts  # a matrix is one draw at all its visits
             for sub, asked in sublayers:
-                for weight in sub.weights:
+                for weight in sub.weights if sub.layer <= own[sub.side] else ():
                     if (wanted := asked(weight.role)) is not None:
                         point = _point(weight, depth.counts[weight.side], sub.layer, wanted)
                         by_key.setdefault((weight.side, weight.role), []).append(point)
@@ -138,6 +195,8 @@ class Beside(Models):
         super().__init__(depths, deeper)
         self._claimed = claimed
         self.asked: list[ModelConfig] = [claimed.config(depth.built, depth.counts) for depth in depths]
+        for depth, asked in zip(depths, self.asked, strict=True):
+            _check_visits(claimed, asked, depth.built.visits)
 
     @property
     def claimed(self) -> Claimed:
@@ -319,6 +378,14 @@ class Beside(Models):
             there, rest = [self.claimed.sides((number, number)) for number in counts], "and this has one side"
         for place, of_depths in zip(places, zip(*there, strict=True), strict=False):
             yield f"{place}, {rest}", list(of_depths)
+
+
+def _check_visits(claimed: Claimed, asked: ModelConfig, visits: int) -> None:
+    """ValueError, in one line, for numbers that differ between visits of a layer."""
+    try:
+        visited(asked, visits)
+    except ValueError as error:
+        raise ValueError(f"{claimed.name} has no looped network of {visits} visits: {error}") from None
 
 
 def _point(weight: Weight, num_layers: int, layer: int, asked: float) -> Point:

@@ -424,7 +424,8 @@ def _ending(audit: Answer) -> Iterator[tuple[str, str | None]]:
 
 def _has_copies(audit: Answer) -> bool:
     """Whether layers share what the prediction takes to be drawn for each."""
-    return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or bool(audit.depths[-1].built.shared)
+    last = audit.depths[-1].built
+    return any(fault.kind in NOT_INDEPENDENT for fault in audit.faults) or (bool(last.shared) and last.visits == 1)
 
 
 def _advise(audit: Answer, model: str) -> str | None:
@@ -438,11 +439,17 @@ def _advise(audit: Answer, model: str) -> str | None:
     ):
         return None
     depths = f"--optimizer {audit.optimizer} --from-layers {audit.layers[0]} --layers {audit.layers[-1]}"
-    if audit.predicted:
+    last = audit.depths[-1].built
+    is_looped = last.visits > 1
+    if is_looped:  # of a model of one's own each visit would be a layer
+        first, deepest = (f"{max(of.own_counts.values())}" for of in (audit.depths[0], audit.depths[-1]))
+        before = audit.depths[0].built.visits
+        depths = f"--optimizer {audit.optimizer} --from-layers {first} --layers {deepest} --visits {last.visits}"
+        depths += f" --from-visits {before}" if before != last.visits else ""
+    if audit.predicted and not is_looped:
         return f"depthlaw advise {model} {depths}"
     if audit.nearest is not None and audit.nearest.differences:
         return None
-    last = audit.depths[-1].built
     kind, arch = _kind(audit), ""
     if kind == "recipe":
         if not RECIPES[meant.name].is_made_for(audit.optimizer):

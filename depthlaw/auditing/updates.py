@@ -19,6 +19,7 @@ from depthlaw.auditing.inputs import HALF, first_output
 from depthlaw.auditing.reading.graph import Flow, is_a
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.network.kernel import as_inputs, as_transformer, update_of
+from depthlaw.network.lower import visited
 from depthlaw.sims.model import BRANCH_ROLES, GATED, MATRICES, ModelConfig, SublayerConfig
 from depthlaw.sims.optim import NORMALISATION
 from depthlaw.sims.update import Norms, Task
@@ -63,7 +64,7 @@ def measured(built: Built, optimizer: str) -> dict[str, float]:
         for key in keys:
             sums[key] = sums.get(key, 0.0) + part
 
-    for weight in built.weights:
+    for weight in built.matrices:
         gradient = gradients.get(weight.name)
         if gradient is not None:
             keys = ["update", weight.role]
@@ -117,7 +118,7 @@ def as_config(built: Built) -> ModelConfig:
     """The module as the plain numbers of ``sims.model``: what the kernel rung is asked about.
 
     What is not read is as in the papers' block: no rotary positions. ValueError, in one line, for
-    a sublayer that is neither attention nor FFN.
+    a sublayer that is neither attention nor FFN, and for visits of a layer that differ.
     """
     if other := next((sub for sub in built.sublayers if sub.kind not in MATRICES), None):
         side = f"{other.side}, " if len(built.sides) > 1 else ""
@@ -153,8 +154,22 @@ def as_config(built: Built) -> ModelConfig:
         has_short_draws=True,
         is_side_by_side=built.is_side_by_side,
     )
-    sides = [tuple(_sublayer(shape, sub) for sub in side) for side in built.sides.values()]
-    return replace(shape, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+    sides = [_visits_alike([_sublayer(shape, sub) for sub in side], built.visits) for side in built.sides.values()]
+    config = replace(shape, encoder=sides[0], decoder=sides[1] if len(sides) > 1 else ())
+    return visited(config, built.visits) if built.visits > 1 else config
+
+
+def _visits_alike(sublayers: Sequence[SublayerConfig], visits: int) -> tuple[SublayerConfig, ...]:
+    """With the numbers of a layer's first visit at its others, where they are these as nearly as they are read."""
+    firsts = [*sublayers[: len(sublayers) // visits]] * visits
+    numbers = ("residual_weight", "branch_weight", "input_scale")
+    return tuple(
+        first
+        if replace(sub, **{name: getattr(first, name) for name in numbers}) == first
+        and all(abs(getattr(sub, name) - getattr(first, name)) <= _ONE * abs(getattr(first, name)) for name in numbers)
+        else sub
+        for first, sub in zip(firsts, sublayers, strict=True)
+    )
 
 
 def _norm_eps(flow: Flow) -> float:
@@ -281,15 +296,17 @@ FEW = 16
 """Tokens of which a thousand layers are predicted in seconds: attention takes the square of their number."""
 
 
-def of_few_tokens(task: Given) -> Given:
-    """With ``FEW`` of its tokens, evenly spaced, the one that is read among them; as it is where it has no more."""
-    if task.num_tokens <= FEW:
+def of_few_tokens(task: Given, visits: int = 1) -> Given:
+    """With ``FEW`` of its tokens in all visits together, at least two in each, evenly spaced, the one that is read
+    among them; as it is where it has no more."""
+    few = max(2, FEW // visits)
+    if task.num_tokens <= few:
         return task
-    places = np.linspace(0, task.num_tokens - 1, FEW).round().astype(int)
+    places = np.linspace(0, task.num_tokens - 1, few).round().astype(int)
     if task.reads is not None:
         places[np.abs(places - task.reads).argmin()] = task.reads
     reads = None if task.reads is None else int(np.flatnonzero(places == task.reads)[0])
-    return replace(task, num_tokens=FEW, cosines=task.cosines[np.ix_(places, places)], reads=reads)
+    return replace(task, num_tokens=few, cosines=task.cosines[np.ix_(places, places)], reads=reads)
 
 
 def _read_by(built: Built, count: int) -> int | None:

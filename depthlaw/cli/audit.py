@@ -44,6 +44,11 @@ def run(
         complete=lambda incomplete: [],
     ),
     layers: list[int] = option("The numbers of layers to build.", _LAYERS, most=4096),
+    visits: list[int] | None = option(
+        "How often the model's layers are gone through with the same weights (a looped Transformer): one number, or "
+        "one for each of --layers, as of a FACTORY that is called with the number of visits. 1 if left out.",
+        most=4096,
+    ),
     scheme: str | None = options.SCHEME,
     recipe: str | None = option(
         "The published model that it claims to be, such as gpt2; `depthlaw schemes` lists all. With --hf, the model's "
@@ -107,6 +112,7 @@ def run(
         Asked(
             factory=factory,
             layers=layers,
+            visits=visits,
             scheme=scheme,
             recipe=recipe,
             optimizer=optimizer,
@@ -173,6 +179,7 @@ class Asked:
 
     factory: str | None
     layers: list[int]
+    visits: list[int] | None
     scheme: str | None
     recipe: str | None
     optimizer: str
@@ -232,6 +239,10 @@ class Asked:
                 raise BadInputError(f"{self.place}: it names {number}, a factory and hf: name one")
             both = ", not both" if self.factory else ""
             raise BadInputError(f"give MODULE:FACTORY or --hf NAME{both}; such as: depthlaw audit --hf gpt2")
+        if self.visits is not None and len(self.visits) not in (1, len(self.layers)):
+            raise BadInputError(
+                f"--visits has {len(self.visits)} entries and --layers {len(self.layers)}: one number, or one for each"
+            )
         if self.width is not None and self.hf is None:
             raise BadInputError("--width is of --hf: a factory of your own says how wide it builds")
         where(self.factory, self.hf)
@@ -273,6 +284,7 @@ def _asked(given: Asked) -> tuple[Path, list[Asked]]:
         values = {
             "factory": entry.factory,
             "layers": entry.layers,
+            "visits": entry.visits,
             "scheme": entry.scheme and options.scheme_name(entry.scheme, f"{place}: scheme"),
             "recipe": entry.recipe,
             "optimizer": entry.optimizer and options.one_name(entry.optimizer, f"{place}: optimizer", known),
@@ -338,6 +350,7 @@ def _audited(asked: Asked, folder: Path, scheduler: str | None) -> tuple[Audit, 
             optimizer=asked.optimizer,
             inputs=give,
             groups=groups,
+            visits=asked.visits or 1,
             seeds=asked.seeds,
             seed=asked.seed,
             by_layer=asked.by_layer,

@@ -132,7 +132,7 @@ def _answer(stack: Stack, transformer: Transformer, width: int | None, how: _How
         raise BadInputError("--precise needs --attention: without it the prediction is exact as it is")
     if transformer.attention or stack.is_walked or how.by_layer:
         return _of_transformers(stack, transformer, width, how)
-    return _of_stacks(stack)
+    return _of_stacks(stack, transformer)
 
 
 def _each(stack: Stack, transformer: Transformer) -> list[tuple[Stack, Transformer]]:
@@ -163,18 +163,20 @@ def _run_several(
     _show_several(Page(), answers, has_roles=has_roles, is_in_layers=asked[0][1].is_in_layers)
 
 
-def _of_stacks(stack: Stack) -> dict[str, Any]:
+def _of_stacks(stack: Stack, transformer: Transformer) -> dict[str, Any]:
     if stack.sublayers is None:
         raise BadInputError("--sublayers is wanted: a list of residual sublayers, such as 4,8,16")
     lists = stack.lists(stack.sublayers)
     chosen = stack.chosen_scheme()
 
+    from depthlaw.network.block import Block
     from depthlaw.network.predicted_rows import document_of_stacks
     from depthlaw.theory.meanfield.setting import Setting
 
     with refusing():
-        setting = Setting.of(chosen, stack.optimizer, stack.activation, stack.norm_kind)
-        return document_of_stacks(setting, stack.sublayers, lists)
+        block = Block(**transformer.of_embedding)
+        setting = Setting.of(block.in_scheme(chosen), stack.optimizer, stack.activation, stack.norm_kind)
+        return document_of_stacks(setting, stack.sublayers, lists, block.options)
 
 
 def _later(
@@ -253,6 +255,8 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
         return [words.short(row["num_sublayers"]), update, *values]
 
     page.show_whole([grid(["sublayers", "update", *roles], map(line, answer["rows"]), title=words.title(answer))])
+    if text := words.rest(answer.get("network", {})):
+        page.say(text, "dim")
     order = answer["leading_order"]
     if order is None:
         page.say("A list of gains belongs to one L: no order in L.")

@@ -54,7 +54,11 @@ def run(
         "The number of layers of its decoder, for encoder-decoder.", metavar="M", most=options.MOST
     ),
     select: str | None = option("The rule to take where several keep the update the same", known=options.SELECTIONS),
-    activation: str = options.ACTIVATION,
+    activation: str = option(
+        f"The activation of the FFNs: {options.ACTIVATIONS}; or, of gated FFNs, {options.GATED}.",
+        "relu",
+        known=options.ANY_ACTIVATION,
+    ),
     norm_kind: str = options.NORM_KIND,
     width: int | None = option(
         "The width d_model. Given it, the answer has the share of the update that the other parameters have.",
@@ -87,7 +91,8 @@ def run(
     from depthlaw.theory.rules.visits import counts_as
 
     with refusing():
-        rule = solve_rule(norm, optimizer, arch, select=select)
+        is_gated = activation in options.names(options.GATED)
+        rule = solve_rule(norm, optimizer, arch, select=select, is_gated=is_gated)
         again = visits_document(norm, optimizer, given, visits or 1)
     letters = [str(side.num_layers) for side in rule.sides]
     if again is not None:
@@ -314,9 +319,12 @@ def _rule_table(title: str, letters: str, side: Entry) -> Table:
         multipliers = f"{rate['multiplier']:.3g}"
         of = rate["formula"] if rate["layers"] is None else "{1} layers beside {0}".format(*_span(rate))
     else:
-        multipliers = ", ".join(f"{m:.6g}" for m in set(side["lr_multiplier"].values()))
+        multipliers = f"{side['lr_multiplier']['fc2']:.6g}"
         of = formula["lr_multiplier"]
-    return grid(heads, [*rows, ("learning-rate multiplier", multipliers, of)], heads, title)
+    rows.append(("learning-rate multiplier", multipliers, of))
+    if (of_third := formula.get("fc3_lr_multiplier", of)) != of:
+        rows.append(("learning-rate multiplier of fc3", f"{side['lr_multiplier']['fc3']:.6g}", of_third))
+    return grid(heads, rows, heads, title)
 
 
 def _span(compared: Entry) -> tuple[str, str]:

@@ -12,7 +12,10 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from sympy import Rational
+
 from depthlaw.sims.config import ModelConfig, SublayerConfig, side_by_side
+from depthlaw.theory.schemes import Scheme
 
 ROTARY_BASE = 10_000.0
 
@@ -54,6 +57,13 @@ class Block:
     def options(self) -> dict[str, Any]:
         """Those that differ from the papers' block, by name."""
         return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) != part.default}
+
+    def in_scheme(self, scheme: Scheme) -> Scheme:
+        """A scheme of FFNs alone that starts with what these options make of the embedding."""
+        times = Rational(repr(self.embedding_std)) * Rational(repr(self.embedding_multiplier))
+        if times == 1:
+            return scheme
+        return replace(scheme, stack=replace(scheme.stack, embedding_scale=times * scheme.stack.embedding_scale))
 
     def on(self, config: ModelConfig) -> ModelConfig:
         """The network with these options; ValueError, in one line, where they do not go together with it."""

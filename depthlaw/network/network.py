@@ -174,7 +174,7 @@ class Network:
         stack = (self.scheme, optimizer, self.num_sublayers, self.d_model)
         rest |= {"w": self.w, "v": self.v}
         if self.arch == FFN:
-            return lower_ffn(*stack, **rest)
+            return self.block.on(lower_ffn(*stack, **rest))
         is_causal = self.is_causal or self.arch == "decoder"
         return self.block.on(lower_transformer(*stack, is_causal=is_causal, **rest))
 
@@ -228,7 +228,7 @@ class Network:
         from depthlaw.theory.meanfield.setting import Setting
         from depthlaw.theory.meanfield.update import predict_setting
 
-        setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
+        setting = Setting.of(self.block.in_scheme(self.scheme), optimizer, self.activation, self.norm_kind)
         return predict_setting(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def first_step(self, optimizer: str) -> FirstStep | None:
@@ -238,7 +238,7 @@ class Network:
 
         if self.is_walked:
             return None
-        setting = Setting.of(self.scheme, optimizer, self.activation, self.norm_kind)
+        setting = Setting.of(self.block.in_scheme(self.scheme), optimizer, self.activation, self.norm_kind)
         return first_step(setting, self.num_sublayers, w=self.w, v=self.v)
 
     def walked(self, optimizer: str, advance: Callable[[float], None], effort: float) -> Prediction:
@@ -373,4 +373,4 @@ class Network:
             names += of_scheme if self.recipe is None else ["num_heads"]  # a recipe says the other two itself
             names += ["num_tokens", "batch_size", "correlation", "readout", "loss"]
             names += ["num_classes"] if self.loss == "ce" else []
-        return named | {name: getattr(self, name) for name in names} | (self.block.options if self.arch != FFN else {})
+        return named | {name: getattr(self, name) for name in names} | self.block.options

@@ -41,10 +41,11 @@ class KernelPrediction(Prediction):
 
 
 def document_of_stacks(
-    setting: Setting, lengths: Sequence[int], gains: Mapping[str, tuple[float, ...]]
+    setting: Setting, lengths: Sequence[int], gains: Mapping[str, tuple[float, ...]], block: Mapping[str, float]
 ) -> dict[str, Any]:
     """Stacks of FFNs with these numbers of sublayers. gains: w and v by sublayer, in place of the
-    scheme's; there is no leading order of them. ValueError, in one line, for a depth that the scheme does not have."""
+    scheme's; there is no leading order of them. block: options that the setting has already. ValueError, in one
+    line, for a depth that the scheme does not have."""
     from depthlaw.sims.config import NORMALISATION
     from depthlaw.theory.meanfield.first_step import first_step
     from depthlaw.theory.meanfield.update import predict_setting
@@ -56,6 +57,7 @@ def document_of_stacks(
         activation=setting.gated or setting.activation.name,
         norm_kind=setting.scheme.stack.norm_function or setting.norm_kind.value,
         unit=NORMALISATION[setting.optimizer.name]._asdict(),
+        **({"network": {"arch": "ffn", **block}} if block else {}),
         rows=[
             {"num_sublayers": length, **predicted_row(prediction)}
             | steps_in_a_row(first_step(setting, length, **gains))

@@ -24,6 +24,7 @@ class Asked(BaseModel):
     hf: str | None = None
     width: int | None = Field(default=None, ge=1, le=16384)
     layers: list[Annotated[int, Field(ge=1, le=4096)]] | None = Field(default=None, min_length=1)
+    visits: list[Annotated[int, Field(ge=1, le=4096)]] | None = Field(default=None, min_length=1)
     scheme: str | None = None
     recipe: str | None = None
     optimizer: str | None = None

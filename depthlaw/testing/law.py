@@ -23,16 +23,17 @@ def assert_depth_law(
     optimizer: str = "adamw",
     inputs: Callable[[nn.Module], Any] | None = None,
     groups: Callable[[nn.Module], Any] | None = None,
+    visits: Sequence[int] | int = 1,
     ignore: Mapping[str, str] | None = None,
     baseline: str | Path | None = None,
     seed: int = 0,
 ) -> None:
     """Assert that a model is built as its scheme or recipe says, in seconds: nothing is trained or measured.
 
-    build, layers, scheme, recipe, optimizer, inputs, groups, seed: as ``depthlaw.audit`` takes them; the model is built
-    once at each number of layers. ignore: by the kind of a fault, why it does not count. baseline: the file that
-    ``depthlaw audit --baseline FILE --accept`` has written; the assertion fails where the initialisation has changed
-    since.
+    build, layers, scheme, recipe, optimizer, inputs, groups, visits, seed: as ``depthlaw.audit`` takes them; the model
+    is built once at each number of layers. ignore: by the kind of a fault, why it does not count. baseline: the file
+    that ``depthlaw audit --baseline FILE --accept`` has written; the assertion fails where the initialisation has
+    changed since.
 
     AssertionError, with what the audit says of each fault. ValueError, in one line, for what cannot be audited.
 
@@ -51,6 +52,7 @@ def assert_depth_law(
         optimizer=optimizer,
         inputs=inputs,
         groups=groups,
+        visits=visits,
         seed=seed,
         measures=False,
     )

@@ -184,6 +184,26 @@ class StackUpdate:
         return self.side.num_sublayers * self.branch.uniform(self.branch.magnitude) ** 2
 
 
+def gate_rate(branch: Branch, optimizer: Degrees) -> Expr:
+    """What the learning rate of a gated FFN's third matrix is multiplied by beside the others', so that it changes the
+    loss as each of these does, where it keeps gain 1 and they have the gain lambda.
+
+    W2 (phi(W1 u) * W3 u) has degree 1 in each of its three matrices, as a product of three has.
+
+    >>> from depthlaw.theory.optimizers import optimizer
+    >>> from depthlaw.theory.rules.magnitude import Branch, gate_rate
+    >>> [gate_rate(Branch(), optimizer(name)) for name in ("sgd", "adam", "lamb")]
+    [lambda**(-2), 1/lambda, 1]
+    """
+    p, t = optimizer.gradient_degree, optimizer.parameter_degree
+    three = replace(branch, num_matrices=3)
+    first, third, _ = (g ** (p + 1) * size**t for g, size in zip(three.gradients, three.sizes, strict=True))
+    gains = dict(zip(three.probes, (init_gain, S.One, init_gain), strict=True))
+    if tidy(three.magnitude.xreplace(gains) / branch.uniform(branch.magnitude)) != 1:
+        raise ArithmeticError("a third matrix at gain 1 changed the magnitude of its branch")
+    return tidy((first / third).xreplace(gains))
+
+
 def coupling_of(reader: Side, branch: Expr, *, is_coherent: bool = True) -> Expr:
     """Slope of the output in the encoder's: the branches of the reader's cross-attentions, added up.
 

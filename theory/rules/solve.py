@@ -22,12 +22,21 @@ from sympy import Expr, S
 
 from depthlaw.theory.optimizers import optimizer as optimizer_named
 from depthlaw.theory.rules.growing import GrowingUpdate, cross_at_one, grown_member, power_sum
-from depthlaw.theory.rules.magnitude import Branch, Degrees, NoMemberError, StackUpdate, compact, coupling_of
+from depthlaw.theory.rules.magnitude import (
+    Branch,
+    Degrees,
+    NoMemberError,
+    StackUpdate,
+    compact,
+    coupling_of,
+    gate_rate,
+    tidy,
+)
 from depthlaw.theory.rules.selection import SELECTIONS, Member, is_relative_free, select
 from depthlaw.theory.rules.types import Rule, SideNumbers, SideRule, evaluate, plainly
 from depthlaw.theory.schemes import nearest
 from depthlaw.theory.stack import ARCHITECTURES, SCALED_ROLES, UNSCALED_ROLES, Architecture, Side, SublayerKind
-from depthlaw.theory.symbols import L
+from depthlaw.theory.symbols import L, init_gain
 
 __all__ = ["COUPLINGS", "NORMS", "Rule", "SideNumbers", "SideRule", "evaluate", "solve_rule", "update_under"]
 
@@ -55,6 +64,7 @@ def solve_rule(
     *,
     num_matrices: int = 2,
     zero_last: bool = False,
+    is_gated: bool = False,
     coupling: str | None = None,
     with_alternatives: bool = True,
 ) -> Rule:
@@ -68,6 +78,7 @@ def solve_rule(
         relative or lambda-one. pre, none: alpha-one, and relative where its alpha is 1. sub: leading-log.
     num_matrices: how many matrices stand on a branch's value path.
     zero_last: whether the last of them starts at 0, as in Fixup; not for sub, nor for two sides.
+    is_gated: whether the FFNs are gated, with a third matrix, fc3, at gain 1 and a learning rate of its own.
     coupling: how the encoder of an encoder-decoder reaches the output, a name of ``COUPLINGS``; once, if left out. sub
         has one of its own.
     with_alternatives: whether to derive what else people train with, ``SideRule.alternatives``.
@@ -105,6 +116,8 @@ def solve_rule(
     if coupling is not None and (coupling not in COUPLINGS or norm == "sub"):
         allowed = "none, as its bound couples in mean square" if norm == "sub" else ", ".join(COUPLINGS)
         raise ValueError(f"coupling {coupling!r} is not one for norm {norm!r} (allowed: {allowed})")
+    if is_gated and (zero_last or num_matrices != 2):
+        raise ValueError("a gated FFN is derived beside branches of two matrices, none of which starts at 0")
     if zero_last and norm == "sub":
         raise ValueError("norm 'sub' and a last matrix that starts at 0 were not derived together")
     if zero_last and len(architecture.sides) > 1:
@@ -114,6 +127,7 @@ def solve_rule(
         optimizer=optimizer,
         architecture=architecture,
         branch=Branch(num_matrices=num_matrices, inner_norm=norm == "sub", zero_last=zero_last),
+        is_gated=is_gated,
         coupling=coupling or "once",
         with_alternatives=with_alternatives,
     )
@@ -150,6 +164,7 @@ class _Problem:
     optimizer: Degrees
     architecture: Architecture
     branch: Branch
+    is_gated: bool
     coupling: str
     with_alternatives: bool
     why: list[str] = field(default_factory=list)
@@ -249,6 +264,17 @@ class _Problem:
             f"loss by |g|^{p + 1} |theta|^{t}: ",
             ", ".join(str(plainly(change)) for change in plain.by_matrix),
         )
+        self._argue_gate()
+
+    def _argue_gate(self) -> None:
+        if self.is_gated:
+            self.say(
+                "a gated FFN is W2 (phi(W1 u) * W3 u), of degree 1 in each of its three matrices (phi too, but for a "
+                "constant, where it is silu or gelu). W3 keeps gain 1, so its branch is as large as one of two "
+                "matrices, and it changes the loss as W1 does where its learning rate is multiplied by "
+                f"{gate_rate(self.branch, self.optimizer)} besides; that one matrix more is a constant, not counted. "
+                "The exact moments below have it at the rate of the others"
+            )
 
     def _argue_small_side(self, update: StackUpdate, member: Member) -> None:
         name = update.side.name
@@ -345,6 +371,7 @@ class _Problem:
             f"summed over l = 1..L: {plainly(update.gain_power)} times {power_sum(update.exponent)}, of order "
             f"{update.growth(L)}; constants dropped"
         )
+        self._argue_gate()
 
     def _argue_growing_side(self, update: GrowingUpdate, member: Member) -> None:
         name = update.side.name
@@ -382,6 +409,10 @@ class _Problem:
         self, side: Side, update: StackUpdate | GrowingUpdate, member: Member, others: list[_Sums]
     ) -> SideRule:
         gains = None if member.init_gain is None else MappingProxyType(self._gains(side, member.init_gain))
+        rates = dict.fromkeys(self._gains(side, S.One), member.lr_multiplier)
+        if self.is_gated and member.init_gain is not None:
+            rate = gate_rate(self.branch, self.optimizer).xreplace({init_gain: member.init_gain})
+            rates["fc3"] = tidy(member.lr_multiplier * rate)
         return SideRule(
             name=side.name,
             num_layers=side.num_layers,
@@ -389,7 +420,7 @@ class _Problem:
             update_sum=update,
             member=member,
             init_gain=gains,
-            lr_multiplier=MappingProxyType(dict.fromkeys(self._gains(side, S.One), member.lr_multiplier)),
+            lr_multiplier=MappingProxyType(rates),
             alternatives=tuple(alternative[side.name][1] for alternative in others if side.name in alternative),
         )
 
@@ -405,4 +436,6 @@ class _Problem:
             out.update(dict.fromkeys(names, S.One if is_left else scaled))
             if self.branch.zero_last:
                 out[names[-1]] = S.Zero
+            if self.is_gated and kind is SublayerKind.FFN:
+                out["fc3"] = S.One
         return out

@@ -85,7 +85,8 @@ class SideRule:
     @property
     def formula(self) -> dict[str, str]:
         """The rule's formulas as text that ``sympify`` reads (the family: as an equation)."""
-        return {
+        gate = {"fc3_lr_multiplier": compact(self.lr_multiplier["fc3"])} if "fc3" in self.lr_multiplier else {}
+        return gate | {
             "family": f"{self.family.lhs} = {self.family.rhs}",
             "residual_weight": compact(self.residual_weight),
             "branch_weight": compact(self.branch_weight),

@@ -41,6 +41,7 @@ ALWAYS: Sequence[Check] = (
     layers.conditions,
     layers.mixtures,
     layers.not_trained,
+    layers.visits,
     layers.copies,
     branches.dead_branches,
     branches.unfed_branches,

@@ -114,7 +114,8 @@ class _Role:
         scale = 1.0 if beside.is_absolute else beside.scales[self.key]
         last = points[-1].num_layers
         depth = next(depth for depth in beside.depths if depth.counts[side] == last)
-        is_all = all(p.by_shape == 1 for p in points) and len({p.layer for p in points if p.num_layers == last}) == last
+        layers = {p.layer for p in points if p.num_layers == last}
+        is_all = all(p.by_shape == 1 for p in points) and len(layers) == depth.own_counts[side]
         formula = times(float(f"{scale:.4g}"), beside.law("std", depth, side, role)) if is_all else None
         drawn = [
             Assign(
@@ -127,6 +128,7 @@ class _Role:
                 formula,
                 beside.called(side),
                 number,
+                beside.own(side),
             )
             for number, of_number in by_number(points).items()
             if number == last or not is_all

@@ -92,6 +92,7 @@ def _moved(models: Models, side: str, roles: Sequence[str]) -> Fix:
             std,
             called,
             number,
+            models.own(side),
         )
         for role, std in stds.items()
     ]

@@ -10,7 +10,7 @@ import torch
 
 from depthlaw.auditing.faults import Fault, Faults, Remark, distinct, few, listed
 from depthlaw.auditing.fixes import Code, Edit
-from depthlaw.auditing.models import Beside, Depth, Models
+from depthlaw.auditing.models import Beside, Depth, Models, counted
 from depthlaw.auditing.reading.look import Built, Weight, pattern_of
 from depthlaw.auditing.reading.sublayer import block_of
 
@@ -53,6 +53,8 @@ def number_of_layers(models: Models) -> Faults:
     if not wrong or models.last.built.joined or all(_num_blocks(depth.built) == depth.asked for depth in depths):
         return  # of layers without attention there are as many as were asked for, by their names
     text = ", ".join(f"{depth.asked}: {'+'.join(map(str, depth.counts.values()))}" for depth in depths)
+    if models.last.built.visits > 1 and counted(depths) is not None:
+        return  # as ``visits`` says
     ratios = [[count / depth.asked for count in depth.counts.values()] for depth in depths]
     if 1.0 in ratios[0] and all(
         of_depth == ratios[0] for of_depth in ratios
@@ -162,22 +164,65 @@ def _is_frozen(weight: Weight) -> bool:
     return not weight.parameter.requires_grad
 
 
+def visits(models: Models) -> Faults:
+    """Layers that are said to be gone through several times, and are not; and what the builder of a loop counts."""
+    looped = [depth for depth in models.depths if depth.built.visits > 1]
+    if looped:
+        text = ", ".join(
+            f"{depth.asked}: {'+'.join(map(str, depth.own_counts.values()))} x {depth.built.visits}" for depth in looped
+        )
+        count = counted(models.depths)
+        of = "its number is neither that of layers nor of visits" if count is None else f"its number is that of {count}"
+        yield Remark(
+            f"layers are visited again, as it was said; the builder gives layers x visits {text}: {of}. Laws of depth, "
+            "and num_layers in a fix, count a layer at each visit"
+        )
+    for depth in [depth for depth in models.depths if depth.visits != depth.built.visits][:1]:
+        yield Fault(
+            kind="visits",
+            says="The layers are not gone through as often as it was said, with the same weights.",
+            where=distinct(weight.name for weight in depth.built.weights),
+            amount=f"at {depth.asked} layers {_runs(depth.built)}",
+            asked=f"each sublayer is run {depth.visits} times, in turn",
+            program=(Edit(f"for _ in range({depth.visits}):\n    for layer in layers: x = layer(x)"),),
+        )
+
+
+def _runs(built: Built) -> str:
+    """How often each sublayer is run in one pass."""
+    if built.seen_visits > 1:
+        return f"each sublayer is run {built.seen_visits} times, in turn"
+    runs = Counter((sub.side, frozenset(weight.entries for weight in sub.weights)) for sub in built.sublayers)
+    numbers = sorted(Counter(runs.values()).items())
+    return " and ".join(
+        f"{number} sublayer{' is' if number == 1 else 's are'} run {'once' if often == 1 else f'{often} times'}"
+        for often, number in numbers
+    )
+
+
 def copies(models: Models) -> Faults:
     """Layers that share their matrices, or start as copies of one another."""
     built = models.last.built
+    seen = [depth.built.seen_visits for depth in models.depths]
+    is_told = any(depth.visits > 1 for depth in models.depths)
+    option = ",".join(map(str, seen if len(set(seen)) > 1 else seen[:1]))
+    meant = f"say --visits {option} (in Python visits={option if len(set(seen)) == 1 else f'({option})'})"
     for side in built.sides:
         shared, copied = _shared_and_copied(built, side)
+        shared = [] if is_told else shared  # ``visits`` tells of them
+        is_loop = min(seen) > 1
         apart = "nn.ModuleList(Block() for _ in range(num_layers))"
         if shared and models.claimed is None:
             of = f" of the {side}" if len(built.sides) > 1 else ""
             yield Remark(
                 f"layers{of} share their matrices; where that is not meant, build a block for each, {apart}, and not "
-                "[block] * num_layers"
+                f"[block] * num_layers{f'; where it is, {meant}' * is_loop}"
             )
         elif shared:
             yield Fault(
                 kind="shared-layers",
-                says="Layers share their matrices: they are one and the same parameter.",
+                says="Layers share their matrices: they are one and the same parameter."
+                + f" Where a loop over the same layers is meant, {meant}." * is_loop,
                 where=distinct(shared),
                 amount="one matrix in several layers",
                 asked="a matrix of its own in each layer",
@@ -213,20 +258,11 @@ def _shared_and_copied(built: Built, side: str) -> tuple[list[str], list[str]]:
             before, first = seen.setdefault((tuple(weight.shape), *start), (place, weight))
             if first is weight or (before == place and first.name == weight.name):
                 continue
-            if _are_one(first, weight):
+            if first.entries == weight.entries:
                 shared.append(weight.name)
             elif first.std > 0 and torch.equal(first.of(first.parameter), weight.of(weight.parameter)):
                 copied.append(weight.name)
     return shared, copied
-
-
-def _are_one(first: Weight, second: Weight) -> bool:
-    """Whether two are the same entries of one parameter; a parameter may hold the matrices of all layers."""
-    if first.name != second.name or first.expert != second.expert:
-        return False
-    if first.features is None or second.features is None:
-        return first.features is second.features
-    return torch.equal(first.features, second.features)
 
 
 def _drawn_anew(name: str) -> Code:

@@ -228,10 +228,10 @@ def summed_as_asked(beside: Beside, depth: Depth, pair: Pair) -> Edit:
 def _started(beside: Beside, pairs: Sequence[Pair], depth: Depth) -> Assign:
     """Each trained branch weight as it should start."""
     side = pairs[0].built.side
-    by_name = {str(pair.built.branch_parameter): pair for pair in pairs}
-    entries = tuple(Entry(name, "", p.layer, f"{p.asked.branch_weight:.6g}") for name, p in by_name.items())
+    by_name = {str(pair.built.branch_parameter): pair for pair in reversed(pairs)}  # of visits of one the first
+    entries = tuple(Entry(name, "", p.layer, f"{p.asked.branch_weight:.6g}") for name, p in reversed(by_name.items()))
     law = beside.law("branch_weight", depth, side)
-    return Assign(CONSTANT, entries, law, beside.called(side), depth.counts[side])
+    return Assign(CONSTANT, entries, law, beside.called(side), depth.counts[side], beside.own(side))
 
 
 # ---------------------------------------------------------------- causes

@@ -64,7 +64,8 @@ class Built:
     line for each that is put beside the later value instead of added to it. unread: what could not be read, a line
     each. start_value: the stream before the first sublayer. starts_normed: sides on whose stream a norm stands before
     the first sublayer. serial: by side, the matrices that stand on the stream itself, with no residual connection round
-    them. conditions: names of what the module is given that scales, shifts or gates its branches.
+    them. conditions: names of what the module is given that scales, shifts or gates its branches. visits: how often its
+    layers are gone through with the same weights, where that is meant: then the sublayers of all visits are there.
     """
 
     module: nn.Module
@@ -86,6 +87,7 @@ class Built:
     serial: Mapping[str, Sequence[str]] = field(default_factory=dict)
     conditions: Sequence[str] = ()
     is_side_by_side: bool = False
+    visits: int = 1
 
     @property
     def has_decoder(self) -> bool:
@@ -107,6 +109,21 @@ class Built:
         behind, flow = self.flow.reached(ends), self.flow
         norms = [name for name, role in self.others.items() if role in ("norm_gain", "norm_bias")]
         return frozenset(name for name in norms if behind & {*flow.next(flow.leaves[name], flow.active.__contains__)})
+
+    @property
+    def matrices(self) -> list[Weight]:
+        """The weights, each matrix once that several sublayers have in one role."""
+        firsts: dict[Any, Weight] = {}
+        for weight in self.weights:
+            firsts.setdefault((weight.side, weight.role, weight.entries), weight)
+        return list(firsts.values())
+
+    @property
+    def seen_visits(self) -> int:
+        """How often one pass goes through all layers of every side, in turn, with the same weights; 1 where it does
+        not, or where layers are several times there within one visit."""
+        seen = {_visits_of(sublayers) for sublayers in self.sides.values()}
+        return seen.pop() if len(seen) == 1 else 1
 
     @property
     def shared(self) -> list[str]:
@@ -156,6 +173,15 @@ class Built:
         """Blocks of a side; of streams side by side those of the longest, since the last block leaves the others be."""
         sublayers = self.sublayers if self.is_side_by_side else self.sides[side]
         return max(sublayer.layer for sublayer in sublayers)
+
+
+def _visits_of(sublayers: Sequence[Sublayer]) -> int:
+    matrices = [frozenset(weight.entries for weight in sub.weights) for sub in sublayers]
+    visits = matrices.count(matrices[0])
+    size, rest = divmod(len(matrices), visits)
+    first = matrices[:size]
+    is_loop = not rest and matrices == first * visits and len(frozenset().union(*first)) == sum(map(len, first))
+    return visits if is_loop else 1
 
 
 def look(module: nn.Module, inputs: Inputs) -> Built:

@@ -67,6 +67,12 @@ class Weight:
         largest = self.factor * torch.linalg.matrix_norm(whole, 2).item()
         return int(min(entries.shape) ** (4 / 3)) if abs(largest - 1) < _OF_ONE else entries.numel()
 
+    @cached_property
+    def entries(self) -> tuple[str, int, bytes | None]:
+        """Which entries of which parameter it is: of two weights that are one and the same matrix alike. A parameter
+        may hold the matrices of all layers."""
+        return self.name, self.expert, None if self.features is None else self.features.cpu().numpy().tobytes()
+
     @property
     def num_matrices(self) -> int:
         """How many matrices of a stacked parameter it is, as of experts; one of a stack of layers is one."""

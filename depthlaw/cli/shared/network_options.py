@@ -199,9 +199,14 @@ class Transformer:
         "The standard deviation of every matrix, instead of Xavier's; gains multiply it.", None, BLOCK, **_POSITIVE
     )
     embedding_std: float | None = option(
-        "The standard deviation of an input vector's entries; 1 if left out.", None, BLOCK, **_POSITIVE
+        "The standard deviation of an input vector's entries, of stacks of FFNs too; 1 if left out.",
+        None,
+        BLOCK,
+        **_POSITIVE,
     )
-    embedding_multiplier: float | None = option("A number that multiplies the inputs.", None, BLOCK, **_POSITIVE)
+    embedding_multiplier: float | None = option(
+        "A number that multiplies the inputs, of stacks of FFNs too.", None, BLOCK, **_POSITIVE
+    )
     is_head_tied: bool = option(
         "Tie the head to the embedding: both have the same entries.", None, BLOCK, called="--tied-head"
     )
@@ -234,13 +239,20 @@ class Transformer:
         num_tokens, shape = self.num_tokens or RECIPE_TOKENS, {"arch": model.arch, "num_heads": num_heads}
         return replace(self, attention=True, decoder_layers=decoder_layers, num_tokens=num_tokens, **shape), width
 
+    @property
+    def of_embedding(self) -> dict[str, Any]:
+        """Options that stacks of FFNs have, too."""
+        return {name: value for name in _OF_EMBEDDING if (value := getattr(self, name)) is not None}
+
     def check_given(self) -> None:
-        """Options of a Transformer without --attention are refused."""
+        """Other options of a Transformer without --attention are refused."""
         given = [name for name, value in vars(self).items() if value is not None and value is not False]
+        given = [name for name in given if name not in _OF_EMBEDDING]
         if given and not self.attention:
             raise BadInputError(f"{_CALLED[given[0]]} needs --attention: without it the stack has FFNs alone")
 
 
+_OF_EMBEDDING = ("embedding_std", "embedding_multiplier")
 _CALLED = options.options_of(Stack) | options.options_of(Transformer)
 _SHAPE = ("arch", "num_heads", "ffn_ratio", "num_tokens", "batch_size", "correlation", "readout", "loss", "num_classes")
 """Fields of a ``Network`` that are options of the same name."""
@@ -344,7 +356,11 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
         depths = [{"num_sublayers": length} for length in lengths]
     visits = stack.visits or [1]
     if len(visits) > 1 and len(depths) > 1:
-        raise BadInputError(f"give several numbers of --visits or of {given}: one of the two is one number")
+        counts, times = (",".join(map(str, numbers)) for numbers in (layers or sublayers or (), visits))
+        raise BadInputError(
+            f"give several numbers of --visits or of {given}, as an exponent is of one of the two: {given} {counts} "
+            f"--visits {visits[0]}, or {given} {counts.partition(',')[0]} --visits {times}"
+        )
     if (deepest := max(lengths) * max(visits)) > most:
         text = f"at most {most} are computed"
         text += "" if max(visits) > 1 else " (predict without --attention has no such limit)"

@@ -259,7 +259,9 @@ def one_name(text: str, option: str, known: str) -> str:
         return name
     if name in names(GATED):
         allowed = ", ".join(names(known))
-        raise BadInputError(f"{option}: a gated FFN such as {name} is for predict, measure and advise; here {allowed}")
+        raise BadInputError(
+            f"{option}: a gated FFN such as {name} is for predict, measure, rule and advise; here {allowed}"
+        )
     close = difflib.get_close_matches(name, names(known), n=3)
     if close:
         raise BadInputError(f"{option} does not know {_shown(name)}; did you mean {' or '.join(close)}?")
@@ -390,7 +392,6 @@ SCHEME = option(
 )
 JSON = option("Print one JSON document to standard output, and nothing else.", called="--json")
 OPTIMIZER = option("The optimizer", REQUIRED, known=OPTIMIZERS)
-ACTIVATION = option("The activation of the FFNs", "relu", known=ACTIVATIONS)
 NORM_KIND = option("The kind of norm", "layernorm", known=NORM_KINDS)
 DEVICE = option("Where it is computed: auto (a GPU where there is one), cpu or cuda.", "auto", MORE, known=DEVICES)
 SCHEDULER = option(

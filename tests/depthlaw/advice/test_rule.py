@@ -27,9 +27,12 @@ from depthlaw.paper_checks import experiments
 from depthlaw.paper_checks.pages.transformers import FLAT as FLAT_IN_TRANSFORMERS
 from depthlaw.paper_checks.pages.transformers import MATTERS
 from depthlaw.sims.model import ModelConfig, Transformer, alternating
+from depthlaw.theory.kernel.predict import Inputs, Sublayer, predict_kernel
+from depthlaw.theory.kernel.predict import Transformer as KernelTransformer
 from depthlaw.theory.rules.check import rule_scheme
-from depthlaw.theory.rules.solve import solve_rule
+from depthlaw.theory.rules.solve import evaluate, solve_rule
 from depthlaw.theory.schemes import SCHEMES
+from depthlaw.theory.stack import SublayerKind
 from depthlaw.theory.symbols import L, M
 from tests.command import document, options, told
 
@@ -46,8 +49,10 @@ def answer(norm: str, optimizer: str, arch: str, layers: int, **more: object) ->
     return document("rule", *options(norm=norm, optimizer=optimizer, arch=arch, layers=layers, **more))
 
 
-def printed(norm: str, optimizer: str, arch: str, layers: int, *, why: bool = False, columns: int = 80) -> str:
-    asked = options(norm=norm, optimizer=optimizer, arch=arch, layers=layers)
+def printed(
+    norm: str, optimizer: str, arch: str, layers: int, *, why: bool = False, columns: int = 80, activation: str = "relu"
+) -> str:
+    asked = options(norm=norm, optimizer=optimizer, arch=arch, layers=layers, activation=activation)
     return told("rule", *asked, *(["--why"] if why else []), COLUMNS=str(columns))
 
 
@@ -339,12 +344,12 @@ def test_snippet_sets_the_rule_s_gains(norm: str, arch: str) -> None:
     assert any(f"{side['residual_weight']:.6g} * x" in line for line in code) == (norm == "post")
 
 
-@pytest.mark.parametrize("norm", command.NORMS)
-def test_a_pasted_forward_pass_is_that_of_the_network(norm: str) -> None:
+@pytest.mark.parametrize(("norm", "activation"), [*((norm, "relu") for norm in command.NORMS), ("sub", "swiglu")])
+def test_a_pasted_forward_pass_is_that_of_the_network(norm: str, activation: str) -> None:
     """Of the same matrices in a network of sims, with weights unlike 1 and unlike each other."""
     d, tokens, num_heads = 32, 6, 4
     torch.manual_seed(0)
-    names = layer_of(d) | {"x": torch.randn(tokens, d), "T": tokens}
+    names = layer_of(d) | {"x": torch.randn(tokens, d), "T": tokens, "fc3": nn.Linear(d, 4 * d)}
     for module in names.values():
         if isinstance(module, nn.Module):
             module.double()
@@ -359,20 +364,53 @@ def test_a_pasted_forward_pass_is_that_of_the_network(norm: str) -> None:
         return (scores.softmax(-1) @ v).transpose(0, 1).flatten(-2)
 
     gains, weights = (
-        dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2"), 0.8),
+        dict.fromkeys(("q", "k", "v", "out", "fc1", "fc2", *["fc3"] * (activation == "swiglu")), 0.8),
         {"residual_weight": 1.7, "branch_weight": 0.6},
     )
     side = {"init_gain": gains, "lr_multiplier": gains, "alternatives": [], **weights}
-    exec("\n".join(snippet(norm, side, is_causal=True)), names := names | {"heads": heads})
+    exec("\n".join(snippet(norm, side, activation, is_causal=True)), names := names | {"heads": heads})
     q, k, v = names["attn"].in_proj_weight.chunk(3)
     matrices = {"0_q": q, "0_k": k, "0_v": v, "0_out": names["attn"].out_proj.weight}
-    matrices |= {"1_fc1": names["fc1"].weight, "1_fc2": names["fc2"].weight}
+    matrices |= {f"1_{role}": names[role].weight for role in gains if role.startswith("fc")}
     shape = {"d_model": d, "num_heads": num_heads, "placement": norm, "is_causal": True, "norm_eps": 1e-5}
+    shape |= {"activation": activation}
     model = Transformer(ModelConfig(**shape, encoder=alternating(2, **weights)), seed=0)
     with torch.no_grad():
         for name, matrix in matrices.items():
             model.get_parameter(f"_weights.encoder_{name}").copy_(matrix)
         assert float((names["x"] - model.streams(start[None])[2][0]).abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize(("norm", "optimizer"), [("post", "adam"), ("pre", "sgd"), ("sub", "adam")])
+def test_the_third_matrix_of_a_gated_ffn_moves_it_alike_at_any_depth(norm: str, optimizer: str) -> None:
+    """Of a Transformer with the rule's numbers: at its own learning rate it keeps its part beside the gate."""
+    rule, parts = solve_rule(norm, optimizer, is_gated=True), []
+    for num_layers in (4, 32):
+        mine = evaluate(rule, N=num_layers)["encoder"]
+        assert mine.init_gain is not None and mine.init_gain["fc3"] == 1
+        layer = [
+            Sublayer(
+                kind=kind,
+                residual_weight=mine.residual_weight,
+                gains={role: mine.init_gain[role] for role in roles},
+                lr_multipliers={role: mine.lr_multiplier[role] for role in roles},
+            )
+            for kind, roles in (
+                (SublayerKind.SELF, ("q", "k", "v", "out")),
+                (SublayerKind.FFN, ("fc1", "fc2", "fc3")),
+            )
+        ]
+        network = KernelTransformer(encoder=(*layer * num_layers,), placement=norm, activation="reglu")
+        roles = predict_kernel(network, Inputs(num_tokens=2), (optimizer,), effort=0.25)[optimizer].roles
+        parts.append(roles["fc3"] / roles["fc1"])
+    assert parts == pytest.approx([parts[0]] * 2, rel=0.1) and 0.5 < parts[0] < 2
+
+
+def test_rule_of_a_gated_ffn_has_the_third_matrix() -> None:
+    text = " ".join(printed("pre", "adamw", "decoder", 16, activation="swiglu").split())
+    assert "init gain of q, k, fc3 │ 1 │ 1 │" in text and "learning-rate multiplier of fc3 │ 32 │ 2*M │" in text
+    found = answer("post", "lamb", "encoder", 4, activation="swiglu")
+    assert found["lr_multiplier"]["fc3"] == found["lr_multiplier"]["fc1"] and "fc3" not in found["other_roles"]["roles"]
 
 
 @pytest.mark.usefixtures("quickly")

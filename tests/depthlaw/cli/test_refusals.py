@@ -34,7 +34,7 @@ REFUSED = {
     f"measure {STACK} {KEPT} --activation rleu": "does not know 'rleu'; did you mean relu",
     f"measure {STACK} {KEPT} --device cuda": "torch sees no GPU here",
     "rule --norm post-ln --optimizer sgd --arch encoder --layers 4": "did you mean post?",
-    "rule --norm pre --optimizer adam --arch encoder --layers 4 --activation swiglu": "for predict, measure and advise",
+    "tables --only cross --activation swiglu": "for predict, measure, rule and advise",
     "rule --norm peri --optimizer adam --arch encoder --layers 4": "--norm is one of post, pre, sub, not 'peri'",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --from-layers 4": "two depths are compared",
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",

@@ -73,3 +73,23 @@ def test_predict_rule_and_advise_say_it_unasked() -> None:
     assert document(*post)["other_roles"]["embedding"] is None
     advice = advise(scheme="completep", optimizer="adamw", from_layers=2, layers=8, width=128, num_tokens=4)
     assert any(remark.startswith("nothing: the update is flat only beside") for remark in advice.remarks)
+
+
+@pytest.mark.parametrize(("name", "optimizer"), [("pre-ln", "sgd"), ("pre-ln", "adam"), ("sub-ln", "adam")])
+def test_a_stack_of_ffns_starts_at_the_scale_that_is_asked_for(name: str, optimizer: str) -> None:
+    """By second moments as by the kernel rung, which walks through the numbers that sims are given."""
+    block = Block(embedding_std=0.5, embedding_multiplier=0.4)
+    asked, plain = (Network(scheme=scheme(name), num_sublayers=4, d_model=64, block=b) for b in (block, Block()))
+    exact = asked.theory(optimizer).update
+    assert exact == pytest.approx(asked.walked(optimizer, lambda _: None, 1.0).update, rel=1e-3)
+    assert exact != pytest.approx(plain.theory(optimizer).update, rel=0.05)
+    assert asked.named(optimizer)["embedding_std"] == 0.5 and "embedding_std" not in plain.named(optimizer)
+
+
+def test_the_command_takes_the_scale_of_the_input_without_attention() -> None:
+    stack = ["--scheme", "pre-ln", "--optimizer", "sgd", "--sublayers", "4", "--embedding-std", "0.2"]
+    (predicted,) = document("predict", *stack)["rows"]
+    (measured,) = document("measure", *stack, *["--width", "128", "--seeds", "32", "--no-keep"])["rows"]
+    assert measured["update"] == pytest.approx(predicted["update"], rel=1e-12)
+    assert measured["ratio_low"] < 1 < measured["ratio_high"]
+    assert "embedding std 0.2" in told("predict", *stack)
