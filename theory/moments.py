@@ -606,7 +606,7 @@ def slope_power(act: Activation, power: int, scale: float) -> float:
 
     >>> from depthlaw.theory.moments import activation, slope_power
     >>> [round(slope_power(activation(name), 4, 2.0), 6) for name in ("relu", "tanh")]
-    [0.5, 0.164427]
+    [0.5, 0.179229]
     """
     if power == 1:
         return evaluator(act, Kind.SLOPE_ABS)(scale)

@@ -242,6 +242,12 @@ def test_gradients_are_those_of_the_matrices_whatever_the_rates() -> None:
         document("predict", *options.replace("adam", name).split())["rows"][0] for name in ("adam", "sgd")
     )
     assert under_adam["gradients_by_layer"] == under_sgd["gradients_by_layer"]
+    small = ["--width", "16", "--seeds", "2", "--no-keep"]
+    measured = [
+        document("measure", *options.replace("adam", name).split(), *small)["rows"][0]["gradients_by_layer"]["fc1"]
+        for name in ("adam", "sgd")
+    ]
+    assert measured[0] == pytest.approx(measured[1], rel=1e-6)
     for role, norms in under_sgd["gradients_by_layer"].items():
         squares = {number: norm**2 for number, norm in norms.items()}
         assert squares == pytest.approx(under_sgd["updates_by_layer"][role])
