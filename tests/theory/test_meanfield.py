@@ -196,6 +196,20 @@ def test_a_formula_is_the_law_that_it_writes(norm: str) -> None:
             assert predict(one, optimizer, 30).update == pytest.approx(predict(other, optimizer, 30).update, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["post-ln", "pre-ln", "sub-ln", "peri-ln"])
+def test_formulas_by_sublayer_agree_with_the_reference(name: str) -> None:
+    laws = {"residual_weight": "1.15 - 0.9*n/N", "branch_weight": "1/sqrt(l)", "gain": "log(l + 1)"}
+    own = custom_scheme(name.removesuffix("-ln"), **{law: formula(text) for law, text in laws.items()})
+    count = range(1, 7)
+    a = [1.15 - 0.9 * math.ceil(index / 2) / 3 for index in count]
+    b, g = [index**-0.5 for index in count], [math.log(index + 1) for index in count]
+    moved = Net(**{**vars(net(name, 6)), "a": a, "b": b, "w": g, "v": g})
+    for act, kind in itertools.product(("relu", "gelu"), NORM_KINDS):
+        wanted = reference(moved, act, kind)
+        for opt in OPTIMIZERS:
+            assert agree(predict(own, opt, 6, activation=act, norm_kind=kind), wanted[opt]), (act, kind, opt)
+
+
 def test_what_moves_by_sublayer_is_walked_to_the_end() -> None:
     """Where the stream seems to have settled, weights to come still change it."""
     late = custom_scheme("pre", residual_weight=formula("1/2 + (l/L)^40"))
