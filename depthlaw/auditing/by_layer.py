@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from depthlaw.auditing.reading.look import Built, Sublayer, look, mean_square
 from depthlaw.auditing.reading.sublayer import added
@@ -98,7 +98,7 @@ def measured(built: Built, *, is_of_others: bool = False) -> list[dict[str, floa
     try:
         gradients = torch.autograd.grad(
             last @ (vector / vector.norm()),
-            [*(GradientEdge(sub.start, 0) for sub in subs), *matrices.values()],
+            [*(GradientEdge(sub.start, 0) for sub in subs), *map(get_gradient_edge, matrices.values())],
             retain_graph=True,
             allow_unused=True,
         )
