@@ -225,7 +225,7 @@ _LONGEST, _SAMPLE, _MOST = 120, {"L": 64.6, "N": 32.3, "l": 31.4, "n": 15.7}, 1e
 
 def formula(text: str) -> Expr:
     """A law as text: numbers, the letters of ``LETTERS``, + - * / ^, parentheses, sqrt and log. Numbers are read
-    exactly. ValueError, in one line, for anything else, and for numbers beyond 1e30.
+    exactly. ValueError, in one line, for anything else, and for powers and numbers that are too large.
 
     >>> from depthlaw.theory.schemes import formula
     >>> formula("sqrt(1 - 2/N)"), formula("1.15 - 0.10*n/N")
@@ -239,12 +239,17 @@ def formula(text: str) -> Expr:
         if len(text) > _LONGEST:
             raise ValueError(text)
         return _formula(ast.parse(text.strip().replace("^", "**"), mode="eval").body)[0]
-    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError, MemoryError) as error:
         letters = ", ".join(LETTERS)
-        shown = text if len(text) <= 40 else text[:37] + "..."
         raise ValueError(
-            f"{shown!r} is no formula: write it with + - * / ^, sqrt(), log(), numbers and {letters}"
+            f"{_short(text)!r} is no formula: write it with + - * / ^, sqrt(), log(), numbers and {letters}"
         ) from error
+    except OverflowError as error:
+        raise ValueError(f"{_short(text)!r} has {error}") from error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _formula(node: ast.expr) -> tuple[Expr, float]:
@@ -259,7 +264,7 @@ def _formula(node: ast.expr) -> tuple[Expr, float]:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             (a, size_a), (b, size_b) = _formula(left), _formula(right)
             if isinstance(op, ast.Pow) and not (b.is_Rational and abs(size_b) <= 100):
-                raise ValueError("a power is a number")
+                raise OverflowError("a power that is no number from -100 to 100")
             size = _OPERATORS[type(op)](size_a, size_b)
             exact = _OPERATORS[type(op)](a, b)
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
@@ -268,7 +273,7 @@ def _formula(node: ast.expr) -> tuple[Expr, float]:
         case _:
             raise ValueError(type(node).__name__)
     if isinstance(size, complex) or not abs(size) <= _MOST or (size and abs(size) < 1 / _MOST):
-        raise ValueError("out of range")
+        raise OverflowError(f"a number beyond {_MOST:g}, or below its inverse, at 64 sublayers")
     return exact, size
 
 

@@ -244,8 +244,10 @@ def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
         "intervals; predicted at infinite width.",
         "dim",
     )
-    for line in says(rows):
+    for line in (lines := says(rows)):
         page.say(line, "bold red")
+    if not lines:
+        page.say("Neither stream nor gradient explodes or vanishes over depth, and no sublayer does nothing.")
 
 
 def _cells(row: AtSublayer, quantity: str, is_predicted: bool) -> Iterator[str]:

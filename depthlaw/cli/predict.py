@@ -271,19 +271,24 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
             page.say(f"Next term, {order['next_term_is']}: {short['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")
-    derived = [row for row in answer["rows"] if row["representation"] is not None]
-    if derived:
-        moved = _by_depth((row, row["representation"]) for row in derived)
-        unit = words.unit_text(answer, less=0.5)
-        divided = "" if unit == "1" else f" and divided by {unit}"
-        page.say(f"The last hidden state moves, relative to itself{divided}, by {moved}.", "dim")
-    if ratios := _by_depth((row, row["second_order_in_block"]["over_first"]) for row in derived):
-        page.say(
-            "In a sublayer, what its own step changes to second order is, over the first order and times d_model, of a "
-            f"step that moves the logit by 1: {ratios}.",
-            "dim",
-        )
+    _say_steps(page, answer)
     page.say(f"Holds at {answer['holds']}.", "dim")
+
+
+def _say_steps(page: Page, answer: Mapping[str, Any]) -> None:
+    """Of stacks of FFNs, what a step does to the last hidden state, and its second order within a sublayer."""
+    derived = [row for row in answer["rows"] if row.get("representation") is not None]
+    if not derived:
+        return
+    moved = _by_depth((row, row["representation"]) for row in derived)
+    unit = words.unit_text(answer, less=0.5)
+    divided = "" if unit == "1" else f" and divided by {unit}"
+    page.say(f"The last hidden state moves, relative to itself{divided}, by {moved}.", "dim")
+    ratios = _by_depth((row, row["second_order_in_block"]["over_first"]) for row in derived)
+    text = "In a sublayer, what its own step changes to second order is, over the first order and times d_model, of a "
+    text += f"step that moves the logit by 1: {ratios}."
+    none = "The second order within a sublayer is derived where no norm stands behind W1 or behind a sum, of relu, "
+    page.say(text if ratios else f"{none}leaky_relu and identity.", "dim")
 
 
 def _by_depth(values: Iterable[tuple[Mapping[str, Any], float | None]]) -> str:
@@ -393,6 +398,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(line, "dim")
     if not has_roles and answer["exponents"]["update"] is not None:
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
+    _say_steps(page, answer)
     for row in rows:
         show_layers(page, row)
     for line in filter(

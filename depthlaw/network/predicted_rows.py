@@ -82,7 +82,9 @@ def document_of_transformers(
     head["network"] |= {"d_model": None} if width is None else {}
     head["network"] |= {"num_heads": None} if first.has_wide_heads else {}
     rows = [
-        {**network.lengths, **predicted_row(prediction), **(layers_of(prediction) if by_layer else {})}
+        {**network.lengths, **predicted_row(prediction)}
+        | ({} if network.is_walked else steps_in_a_row(network.first_step(optimizer)))
+        | (layers_of(prediction) if by_layer else {})
         for network, prediction in zip(networks, predictions, strict=True)
     ]
     units = {role: first.role_power(optimizer, role) for row in rows for role in row["roles"]}

@@ -122,11 +122,9 @@ def check_letters(scheme: Scheme, num_sublayers: int) -> None:
         "output gain": stack.gain_out,
     }
     for name, letter in letters.items():
-        if letter is None or letter.is_zero or not (letter.has(L) or letter.has(l)):
-            continue
-        if not letter.is_positive and scheme.source == OWN:
+        if letter is not None and not letter.is_positive and scheme.source == OWN:
             _check_signs(name, letter, num_sublayers)
-        if letter.has(l):
+        if letter is None or letter.is_zero or letter.has(l) or not letter.has(L):
             continue
         size = float(mpmath.log10(evaluate(letter, {L: num_sublayers}, 6)))
         if abs(size) > MOST_DECADES:

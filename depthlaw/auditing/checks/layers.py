@@ -174,8 +174,8 @@ def visits(models: Models) -> Faults:
         count = counted(models.depths)
         of = "its number is neither that of layers nor of visits" if count is None else f"its number is that of {count}"
         yield Remark(
-            f"layers are visited again, as it was said; the builder gives layers x visits {text}: {of}. Laws of depth, "
-            "and num_layers in a fix, count a layer at each visit"
+            f"layers are gone through several times, as visits say; layers x visits by the builder's number are "
+            f"{text}: {of}. Laws of depth, and num_layers in a fix, count a layer at each visit"
         )
     for depth in [depth for depth in models.depths if depth.visits != depth.built.visits][:1]:
         yield Fault(

@@ -56,7 +56,7 @@ class Stack:
     )
     residual_weight: Law | None = option(
         "With --norm: the weight a of the stream in a x + b f(x), as C L^P; or a formula in the number L of sublayers "
-        'and N of layers, and in l and n, which count them from 1: "sqrt(1 - 2/N)", "1.15 - 0.1*n/N".',
+        'and N = L/2 of layers, and in l and n, which count them from 1: "sqrt(1 - 2/N)", "1.15 - 0.1*n/N".',
         **_LAW,
     )
     branch_weight: Law | None = option("With --norm: the weight b of the branch, in the same way.", **_LAW)

@@ -66,9 +66,10 @@ def visits_text(answer: Mapping[str, Any]) -> str:
     number = "R" if counts_as("post", answer["optimizer"], 1, 2) == 2 else "R^2"
     return (
         "x: visits of the same layers, with the same weights. The L of the scheme's formulas, as of all that is said "
-        "here, is the number of residual sums, a sublayer at each of its visits. Where branches are small, R visits of "
-        f"a layer move the output as far as {number} layers of their own under {answer['optimizer']}, and so "
-        "`depthlaw rule --visits R` counts them; they make the stream grow as R^2 do."
+        "here, is the number of residual sums, a sublayer at each of its visits. Where branches are small beside the "
+        f"stream, R visits of a layer move the output as far as {number} layers of their own under "
+        f"{answer['optimizer']}, and so `depthlaw rule --visits R` counts them; the stream grows by them as by R^2 "
+        "layers."
     )
 
 
