@@ -244,9 +244,9 @@ def _show_layers(page: Page, rows: Sequence[AtSublayer]) -> None:
         "intervals; predicted at infinite width.",
         "dim",
     )
-    for line in (lines := says(rows)):
+    for line in says(rows):
         page.say(line, "bold red")
-    if not lines:
+    if not says(rows):
         page.say("Neither stream nor gradient explodes or vanishes over depth, and no sublayer does nothing.")
 
 
