@@ -118,8 +118,9 @@ def after_start(
 
 
 def steps_in_a_row(step: FirstStep | None) -> dict[str, Any]:
-    """representation: how far the last hidden state moves, over its own size and the width. second_order_in_block: what
-    a sublayer's own step does behind it, as ``orders_in_block`` has it. None where they are not derived."""
+    """representation: how far the last hidden state moves, over its own size, in the unit of ``FirstStep``.
+    second_order_in_block: what a sublayer's own step does behind it, as ``orders_in_block`` has it. None where they are
+    not derived."""
     if step is None:
         return {"representation": None, "second_order_in_block": None}
     return {"representation": finite(step.representation), "second_order_in_block": orders_in_block(step)}
@@ -152,7 +153,7 @@ def predicted_row(prediction: Prediction) -> dict[str, Any]:
 def layers_of(prediction: Prediction) -> dict[str, Any]:
     """By layer, as a measured row has it. streams: by side and l, of x_l. updates_by_layer: by role, of the first,
     second, ... sublayer that has it, the encoder's first. gradients_by_layer: in the same way, ||g|| / sqrt(d) of a
-    matrix. Nothing of a stack of FFNs."""
+    matrix. Nothing of a prediction by second moments, which has no layers."""
     if not isinstance(prediction, KernelPrediction):
         return {}
     streams = {

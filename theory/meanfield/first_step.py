@@ -113,6 +113,12 @@ class _Sublayer(NamedTuple):
         """|J^T z|^2 / |z|^2 of its Jacobian J."""
         return self.past**2 + self.through
 
+    @property
+    def carried(self) -> float:
+        """|J J^T z|^2 / |J^T z|^2: J carries J^T z further than it does other directions."""
+        past, through, two, four = self.past**2, self.through, self.slopes[1], self.slopes[3]
+        return (past**2 + 4 * past * through + (2 + four / two**2) * through**2) / self.ratio
+
 
 def _sublayers(
     setting: Setting, num_sublayers: int, w: Sequence[float] | None, v: Sequence[float] | None
@@ -236,10 +242,7 @@ def _walk(setting: Setting, num_sublayers: int, w: Sequence[float] | None, v: Se
             signs = [(at.past * left, at.past / length * cosine) for left, cosine in signs]
             met += _Z**2 * own.of_w2 * sum(left * (math.asin(min(1.0, cosine)) - cosine) for left, cosine in signs)
             signs.append((moved * own.of_w2, 1.0))
-        # The stream's own Jacobian J carries J^T z further than it does other directions.
-        past, through, two, four = at.past**2, at.through, at.slopes[1], at.slopes[3]
-        carried = (past**2 + 4 * past * through + (2 + four / two**2) * through**2) / at.ratio
-        square = at.ratio * (square - coherent**2) + carried * coherent**2 + moved**2 * own.square + 2 * moved * met
+        square = at.ratio * (square - coherent**2) + at.carried * coherent**2 + moved**2 * own.square + 2 * moved * met
         coherent = length * coherent + moved * own.towards
         first_square += moved**2 * own.square
         owns.append(own)
