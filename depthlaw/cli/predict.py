@@ -276,7 +276,7 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
 
 
 def _say_steps(page: Page, answer: Mapping[str, Any]) -> None:
-    """Of stacks of FFNs, what a step does to the last hidden state, and its second order within a sublayer."""
+    """Of stacks of FFNs, what a step does to the last hidden state, and its second order there and in a sublayer."""
     derived = [row for row in answer["rows"] if row.get("representation") is not None]
     if not derived:
         return
@@ -284,11 +284,20 @@ def _say_steps(page: Page, answer: Mapping[str, Any]) -> None:
     unit = words.unit_text(answer, less=0.5)
     divided = "" if unit == "1" else f" and divided by {unit}"
     page.say(f"The last hidden state moves, relative to itself{divided}, by {moved}.", "dim")
-    ratios = _by_depth((row, row["second_order_in_block"]["over_first"]) for row in derived)
-    text = "In a sublayer, what its own step changes to second order is, over the first order and times d_model, of a "
-    text += f"step that moves the logit by 1: {ratios}."
-    none = "The second order within a sublayer is derived where no norm stands behind W1 or behind a sum, of relu, "
-    page.say(text if ratios else f"{none}leaky_relu and identity.", "dim")
+    told = {where: _second_order(derived, where) for where in ("block", "hidden")}
+    if text := told["block"]:
+        page.say(
+            f"Of a step that moves the logit by 1, what a sublayer's own step changes to second order {text}.", "dim"
+        )
+    text = told["hidden"] or "is not derived where no norm stands and the activation is straight on either side of 0"
+    page.say(f"{'In the last hidden state it' if told['hidden'] else 'That of the last hidden state'} {text}.", "dim")
+
+
+def _second_order(rows: Sequence[Mapping[str, Any]], where: str) -> str:
+    orders = [row[f"second_order_in_{where}"] for row in rows]
+    unit = "sqrt(d_model)" if orders[0]["width_power"] == -0.5 else "d_model"
+    ratios = _by_depth((row, of["over_first"]) for row, of in zip(rows, orders, strict=True))
+    return f"is, over the first order and times {unit}, {ratios}" if ratios else ""
 
 
 def _by_depth(values: Iterable[tuple[Mapping[str, Any], float | None]]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depthlaw.network.network import Network
-from depthlaw.network.predicted_rows import orders_in_block, predicted_row, steps_in_a_row, with_jacobians
+from depthlaw.network.predicted_rows import predicted_row, steps_in_a_row, with_jacobians
 from depthlaw.sims import stats
 from depthlaw.sims.config import BRANCH_ROLES, OTHER_ROLES, ModelConfig
 from depthlaw.sims.records.record import Measurement
@@ -150,12 +150,17 @@ def _extras(measured: Measurement) -> dict[str, Any]:
 
 def _with_steps(extras: dict[str, Any], step: FirstStep | None, d: int) -> dict[str, Any]:
     """With what is predicted of the changes of a step beside the update, None where it is not derived."""
-    powers = {"first": 0.5, "second": 1.5, "over_first": 1.0}
-    orders = dict.fromkeys(powers) if step is None else orders_in_block(step)
-    block = {name: None if value is None else value / d ** powers[name] for name, value in orders.items()}
+    derived = steps_in_a_row(step)
     for reading, numbers in extras.get("second_order", {}).items():
+        orders = derived.get(f"second_order_in_{reading}") or {}
+        powers = {
+            "first": -0.5,
+            "second": orders.get("width_power", 0) - 0.5,
+            "over_first": orders.get("width_power", 0),
+        }
         for name, number in numbers.items():
-            number["predicted"] = block[name] if reading == "block" else None
+            value = orders.get(name)
+            number["predicted"] = None if value is None else value * d ** powers[name]
     moved = None if step is None else step.representation / d**0.5
     for reading, roles in extras.get("changes", {}).items():
         for role, number in roles.items():

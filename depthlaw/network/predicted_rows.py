@@ -117,21 +117,30 @@ def after_start(
     return {**asked, "laws": laws}
 
 
+WHERE_SECOND = "block", "hidden"
+"""Where a second order is derived."""
+
+
 def steps_in_a_row(step: FirstStep | None) -> dict[str, Any]:
     """representation: how far the last hidden state moves, over its own size, in the unit of ``FirstStep``.
-    second_order_in_block: what a sublayer's own step does behind it, as ``orders_in_block`` has it. None where they are
-    not derived."""
+    second_order_in_block, of what a sublayer's own step does behind it, and second_order_in_hidden, of the last hidden
+    state: in the units of ``Orders``, per unit learning rate and its square, and the second over the first, in units of
+    d_model to width_power, of a step whose first order moves the logit by 1. None where they are not derived."""
     if step is None:
-        return {"representation": None, "second_order_in_block": None}
-    return {"representation": finite(step.representation), "second_order_in_block": orders_in_block(step)}
-
-
-def orders_in_block(step: FirstStep) -> dict[str, float | None]:
-    """In the units of ``FirstStep``, per unit learning rate and its square; and the second over the first, in units of
-    1/d, of a step whose first order moves the logit by 1."""
-    first, second = step.block_first, step.block_second
-    over_first = second / first / abs(step.logit) if first and second and step.logit else None
-    return {"first": first, "second": second, "over_first": over_first}
+        return dict.fromkeys(("representation", *(f"second_order_in_{where}" for where in WHERE_SECOND)))
+    orders = {where: getattr(step, where) for where in WHERE_SECOND}
+    return {
+        "representation": finite(step.representation),
+        **{
+            f"second_order_in_{where}": {
+                "first": finite(of.first),
+                "second": of.second,
+                "over_first": of.over_first(step.logit),
+                "width_power": of.power,
+            }
+            for where, of in orders.items()
+        },
+    }
 
 
 def predicted_row(prediction: Prediction) -> dict[str, Any]:

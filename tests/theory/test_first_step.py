@@ -36,11 +36,12 @@ def test_what_is_not_derived_is_none() -> None:
     for setting in (Setting.of("residual", "adam"), Setting.of("dyt", "adam"), Setting.of("pre-ln", "adam", "swiglu")):
         assert first_step(setting, 2) is None
     assert first_step(Setting.of("pre-ln", "sgd"), 2001) is None
-    for name, activation, is_there in (("pre-ln", "relu", True), ("sub-ln", "relu", False), ("pre-ln", "gelu", False)):
+    for name, activation, is_bent in (("pre-ln", "relu", False), ("sub-ln", "relu", True), ("pre-ln", "gelu", True)):
         step = first_step(Setting.of(name, "sgd", activation), 2)
-        assert step is not None and (step.block_second is not None) is is_there
+        assert step is not None and step.block.second and step.block.is_bent is is_bent
     silent = first_step(Setting.of("fixup", "adam"), 2)
-    assert silent is not None and silent.block_second == 0, "W1's gradient is 0, and so is its sign"
+    assert silent is not None and silent.block.second == 0, "W1's gradient is 0, and so is its sign"
+    assert silent.hidden.second is None
 
 
 D, DRAWS = 400, 60

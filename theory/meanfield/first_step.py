@@ -1,4 +1,4 @@
-"""What a first step does to the stream itself: how far the last hidden state moves, and a block's second order.
+"""What a first step does to the stream itself: how far the last hidden state moves, to first order and to second.
 
 Of stacks of FFNs at one input. With z the gradient that reaches a sublayer, over its length per entry, and g = W2^T z,
 a step moves what W1 and W2 make of an input u of the branch by ::
@@ -13,24 +13,29 @@ beside what is independent of z; W1 is so given phi' g. What the layers below ha
 have a cosine of c agree as asin(c), not as c. A norm takes from what moves only what lies along its input, which
 nothing does at infinite width, and divides by that input's length.
 
-The product in the second order is a Gaussian number of each network, which is smaller where norms let through less of
-z along what the branch adds: its cosine with <phi, g> is known. Behind a norm within the branch, or behind the sum, the
-norm's own second order is larger by a power of the width, and is not derived.
+The second order is larger by sqrt(d) where a norm divides what moves, or an activation bends. A norm turns: of what
+moves square to its input x, it takes x |x'|^2 / |x|^2 away. An activation adds phi'' T^2, T being what W1 makes of all
+that moves. Both are made of what the forward pass is made of, which the gradient knows nothing of, so that they pass
+through further sublayers as any vector does of which its length and its product with x are known.
+
+Elsewhere the product in the second order is a Gaussian number of each network, which is smaller where norms let through
+less of z along what the branch adds: its cosine with <phi, g> is known.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from depthlaw.theory.meanfield.recursion import letters_of
 from depthlaw.theory.meanfield.setting import Setting
-from depthlaw.theory.moments import Kind, evaluator, slope_power
+from depthlaw.theory.moments import Activation, Kind, evaluator, points, slope_power
 from depthlaw.theory.optimizers import Functional
-from depthlaw.theory.stack import NormKind
+from depthlaw.theory.stack import NormKind, Placement
 from depthlaw.theory.symbols import L, u
 
 MOST = 2000
@@ -46,16 +51,34 @@ class FirstStep:
 
     d^p is the unit of the update, such as p = 3/2 of signs. representation: of the last hidden state, the root mean
     square of its change over its own, in units of d^(p - 1/2). logit: how far one logit moves, in units of d^p: the
-    update; but under LAMB the real step, whose signs are longer where some entries of a gradient are 0. block_first,
-    block_second: root mean square over sublayers of what a sublayer's own step adds to the stream, in units of
-    d^(p - 1/2) and d^(2p - 3/2); of the second, whose sizes are Gaussian numbers of each network, the mean over
-    networks. None where it is not derived.
+    update; but under LAMB the real step, whose signs are longer where some entries of a gradient are 0. hidden: how
+    the last hidden state changes, and block: what a sublayer's own step adds to the stream, as a root mean square over
+    sublayers.
     """
 
     representation: float
     logit: float
-    block_first: float
-    block_second: float | None
+    hidden: Orders
+    block: Orders
+
+
+class Orders(NamedTuple):
+    """Root mean squares: first in units of d^(p - 1/2); second in units of d^(2p - 1) where norms or an activation bend
+    what moves (is_bent), else of d^(2p - 3/2), and there it is a Gaussian number of each network, of which this is the
+    mean over networks. None where it is not derived."""
+
+    first: float
+    second: float | None
+    is_bent: bool
+
+    def over_first(self, logit: float) -> float | None:
+        """Of a step whose first order moves the logit by 1, in units of ``power`` of d. None, too, where nothing
+        moves."""
+        return self.second / self.first / abs(logit) if self.second is not None and self.first and logit else None
+
+    @property
+    def power(self) -> float:
+        return -0.5 if self.is_bent else -1.0
 
 
 def first_step(
@@ -64,8 +87,8 @@ def first_step(
     """At infinite width. None where it is not derived: gated FFNs, two streams, functions in the place of norms, above
     ``MOST`` sublayers, and beyond the floats.
 
-    The second order is None, too, where a norm stands behind W1 or behind a sum, and of activations that bend elsewhere
-    than at 0.
+    The second order of the last hidden state is None where there is no norm at all and the activation is piecewise
+    linear.
 
     >>> from depthlaw.theory.meanfield.setting import Setting
     >>> from depthlaw.theory.meanfield.first_step import first_step
@@ -89,8 +112,7 @@ class _Sublayer(NamedTuple):
     u. second, absolute: E phi^2 and E|phi| behind the inner norm. slopes: E|phi'|^k there, k of ``_POWERS``. live: the
     shares of the entries of W1's and of W2's gradients that are not 0. through: the squared gain of the branch.
     projected: what of it a norm before the branch takes away along the stream. added: what the branch adds to the
-    stream's second moment, before a norm of the sum. stream: that moment behind all. normed: whether a norm stands
-    within the branch, or behind the sum.
+    stream's second moment, before a norm of the sum. before, stream: that moment before and behind all.
     """
 
     past: float
@@ -105,8 +127,15 @@ class _Sublayer(NamedTuple):
     through: float
     projected: float
     added: float
+    before: float
     stream: float
-    normed: bool
+    placement: Placement
+    bends: _Bends
+
+    @property
+    def is_normed(self) -> bool:
+        """Within the branch, or behind the sum."""
+        return self.placement.inner or self.placement.branch or self.placement.post
 
     @property
     def ratio(self) -> float:
@@ -162,22 +191,65 @@ def _sublayers(
                 through=through,
                 projected=through / stream if placement.has_pre else 0.0,
                 added=added,
+                before=stream,
                 stream=1.0 if placement.post else behind,
-                normed=placement.inner or placement.branch or placement.post,
+                placement=placement,
+                bends=_bends(setting.activation, size, length, is_centred=placement.inner and is_layernorm),
             )
         )
         stream = sublayers[-1].stream
     return sublayers
 
 
+class _Bends(NamedTuple):
+    """Means of products with |phi'|^k, k from 0; of phi, phi' and phi'' over the length of the inner norm, phi centred
+    where it centres, and h, the argument. by_h: of phi' h, phi phi' h and (phi' h)^2."""
+
+    one: Sequence[float]
+    bend: Sequence[float]
+    phi_bend: Sequence[float]
+    bend_square: Sequence[float]
+    bend_slope_h: Sequence[float]
+    by_h: Sequence[float]
+    is_centred: bool
+
+
+@lru_cache(maxsize=64)
+def _bends(activation: Activation, size: float, length: float, *, is_centred: bool) -> _Bends:
+    mean = evaluator(activation, Kind.MEAN)(size) if is_centred else 0.0
+    rows = [
+        (weight, h, (phi - mean) / length, slope / length, bend / length)
+        for weight, h, phi, slope, bend in points(activation, size)
+    ]
+
+    def means(count: int, factor: Callable[[float, float, float, float], float]) -> list[float]:
+        return [math.fsum(weight * factor(*at) * abs(at[2]) ** k for weight, *at in rows) for k in range(count)]
+
+    return _Bends(
+        one=means(5, lambda h, phi, slope, bend: 1),
+        bend=means(3, lambda h, phi, slope, bend: bend),
+        phi_bend=means(3, lambda h, phi, slope, bend: phi * bend),
+        bend_square=means(5, lambda h, phi, slope, bend: bend**2),
+        bend_slope_h=means(3, lambda h, phi, slope, bend: bend * slope * h),
+        by_h=(
+            *means(1, lambda h, phi, slope, bend: slope * h),
+            *means(1, lambda h, phi, slope, bend: phi * slope * h),
+            *means(1, lambda h, phi, slope, bend: (slope * h) ** 2),
+        ),
+        is_centred=is_centred,
+    )
+
+
 class _Own(NamedTuple):
     """What a sublayer's own step does, before branch weight and rate, per entry. towards: along z. square: in all.
-    met: along J J^T z, of its Jacobian J. of_w2: what of it W2's step is. second: the standard deviation of the second
-    order, in units of sqrt(d) more; share: how much of its square what norms take along the branch can be."""
+    met: along J J^T z, of its Jacobian J. of_w1, of_w2: what of it is the step of W1, before phi' and W2, and of W2.
+    second: the standard deviation of the second order, in units of sqrt(d) more; share: how much of its square what
+    norms take along the branch can be."""
 
     towards: float
     square: float
     met: float
+    of_w1: float
     of_w2: float
     second: float
     share: float
@@ -191,6 +263,7 @@ def _of_signs(at: _Sublayer, lengths: tuple[float, float]) -> _Own:
         towards=_Z * (a + b * one),
         square=a**2 + b**2 * (two + (_Z * one) ** 2) + 2 * _Z**2 * a * b * one,
         met=_Z * (a * at.ratio + b * (one * at.ratio + three / two * at.through)),
+        of_w1=lengths[0] * _Z * at.input_rms,
         of_w2=a,
         second=lengths[0] * lengths[1] * _Z * at.input_rms * math.sqrt(two) * (at.gain_out != 0),  # no sign of 0
         share=_Z**4,
@@ -205,6 +278,7 @@ def _of_gradients(at: _Sublayer, lengths: tuple[float, float]) -> _Own:
         towards=a + b * two,
         square=a**2 + 2 * a * b * two + b**2 * (two**2 + four),
         met=a * at.ratio + b * (two * at.ratio + four / two * at.through),
+        of_w1=lengths[0] * at.input_rms**2 * at.gain_out,
         of_w2=a,
         second=lengths[0] * lengths[1] * at.input_rms**3 * at.gain_in * at.gain_out * math.sqrt(six),
         share=four**2 / (two * six),
@@ -232,36 +306,129 @@ def _walk(setting: Setting, num_sublayers: int, w: Sequence[float] | None, v: Se
     for at in reversed(sublayers):
         gradients.append(gradients[-1] * math.sqrt(at.ratio))
     square = coherent = first_square = 0.0
-    owns: list[_Own] = []
+    owns, arrived, squares = [], [], []
     signs: list[tuple[float, float]] = []  # of each sublayer below what is left of its signs, and the cosine of its z
     for at, gradient in zip(sublayers, gradients[-2::-1], strict=True):
         own = (_of_signs if has_signs else _of_gradients)(at, _lengths(functional, at, at.branch * gradient))
         moved, length = at.branch * rate, math.sqrt(at.ratio)
+        arrived.append((square, coherent))
         met = coherent * own.met / length
         if has_signs:
             signs = [(at.past * left, at.past / length * cosine) for left, cosine in signs]
             met += _Z**2 * own.of_w2 * sum(left * (math.asin(min(1.0, cosine)) - cosine) for left, cosine in signs)
             signs.append((moved * own.of_w2, 1.0))
         square = at.ratio * (square - coherent**2) + at.carried * coherent**2 + moved**2 * own.square + 2 * moved * met
+        squares.append(square)
         coherent = length * coherent + moved * own.towards
         first_square += moved**2 * own.square
         owns.append(own)
-    has_second = not any(at.normed for at in sublayers) and not any(
-        side.has(u) for side in setting.activation.sides(is_slope=True)
-    )
+    has_final, last = setting.scheme.stack.placement.final, sublayers[-1].stream
+    has_bend = any(side.has(u) for side in setting.activation.sides(is_slope=True))
+    is_bent = has_bend or any(at.is_normed for at in sublayers)
+    steps = [_Step(*step, rate, _Z if has_signs else 1.0) for step in zip(sublayers, owns, arrived, strict=True)]
     return FirstStep(
-        representation=math.sqrt(square / sublayers[-1].stream),
+        representation=math.sqrt(square / last),
         logit=coherent * gradients[0],
-        block_first=math.sqrt(first_square / num_sublayers),
-        block_second=_second(sublayers, owns, rate, has_final=gradients[0] != 1.0) if has_second else None,
+        hidden=Orders(
+            math.sqrt(square / last if has_final else square),
+            _hidden(steps, squares, has_final=has_final) if is_bent or steps[0].at.placement.names else None,
+            is_bent=True,
+        ),
+        block=Orders(
+            math.sqrt(first_square / num_sublayers),
+            _bent_blocks(steps) if is_bent else _blocks(steps, has_final=has_final),
+            is_bent,
+        ),
     )
 
 
-def _second(sublayers: Sequence[_Sublayer], owns: Sequence[_Own], rate: float, *, has_final: bool) -> float:
+class _Step(NamedTuple):
+    """Of one sublayer. arrived: of what the lower sublayers have moved, its square and what of it is along the
+    gradient, per entry. cosine: of W2's step with its gradient."""
+
+    at: _Sublayer
+    own: _Own
+    arrived: tuple[float, float]
+    rate: float
+    cosine: float
+
+    def bent(self, second: tuple[float, float], *, is_alone: bool = False) -> tuple[float, float]:
+        """What moves behind the sublayer to second order, as its product with the stream and its square: twice that,
+        which is a second derivative. second: the same before it. is_alone: where the sublayer's own step moves, and
+        nothing before it."""
+        at, own, rate, bends = self.at, self.own, self.rate, self.at.bends
+        square, coherent = (0.0, 0.0) if is_alone else self.arrived
+        into = _normed(*second, square, at.before) if at.placement.has_pre else second
+        toward, whole = into[0] / at.before, into[1] / at.before  # of u, over the square of u
+        read = at.input_rms**2 / at.before
+        # T = signs sign(phi' g) + along phi' g + what is independent of both, and its mean square and fourth power
+        along = read * coherent * at.branch * at.gain_in**2 * at.gain_out / math.sqrt(at.ratio)
+        signs, along = (rate * own.of_w1, along) if self.cosine < 1 else (0.0, along + rate * own.of_w1)
+        rest = at.gain_in**2 * read * square
+        two = signs**2 + rest, 2 * _Z * signs * along, along**2
+        four = (
+            signs**4 + 6 * signs**2 * rest + 3 * rest**2,
+            4 * _Z * signs * along * (signs**2 + 3 * rest),
+            6 * along**2 * (signs**2 + rest),
+            8 * _Z * signs * along**3,
+            3 * along**4,
+        )
+        centre = _dot(bends.bend, two) + toward * bends.by_h[0] if bends.is_centred else 0.0
+        others = (whole - toward**2) * (at.gain_in * at.input_rms) ** 2 * bends.one[2]
+        whole = _dot(bends.bend_square, four) + 2 * toward * _dot(bends.bend_slope_h, two)
+        whole += toward**2 * bends.by_h[2] + others - centre**2
+        toward = _dot(bends.phi_bend, two) + toward * bends.by_h[1]
+        moved = _dot(bends.one[2:], two)
+        if at.placement.inner:
+            toward, whole = _normed(toward, whole, moved)
+        reached, of_w2 = at.gain_out * (signs * _Z * bends.one[1] + along * bends.one[2]), rate * own.of_w2
+        moved = of_w2**2 + 2 * self.cosine * of_w2 * reached + reached**2 + at.gain_out**2 * moved
+        toward, whole = at.gain_out**2 * toward, at.gain_out**2 * whole
+        if at.placement.branch:
+            toward, whole = _normed(toward, whole, moved, at.gain_out**2 * at.second)
+        toward, whole = (
+            at.past**2 * old + at.branch**2 * new for old, new in zip(second, (toward, whole), strict=True)
+        )
+        return toward, whole
+
+
+def _dot(means: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(mean * weight for mean, weight in zip(means, weights, strict=True))
+
+
+def _normed(toward: float, whole: float, moved: float, square: float = 1.0) -> tuple[float, float]:
+    """Behind a norm, before its division, of what moves to second order: its product with the norm's input, and its
+    square. moved: the square of what moves to first order; square: of the input."""
+    return -moved, whole + (moved**2 - toward**2) / square
+
+
+def _hidden(steps: Sequence[_Step], squares: Sequence[float], *, has_final: bool) -> float | None:
+    """squares: of what moves behind each sublayer."""
+    second = 0.0, 0.0
+    for step, square in zip(steps, squares, strict=True):
+        second = step.bent(second)
+        if step.at.placement.post:
+            second = _normed(*second, square)
+    last = steps[-1].at.stream
+    whole = _normed(*second, squares[-1], last)[1] / last if has_final else second[1]
+    return math.sqrt(whole) / 2 if math.isfinite(whole) else None
+
+
+def _bent_blocks(steps: Sequence[_Step]) -> float | None:
+    total = 0.0
+    for step in steps:
+        second = step.bent((0.0, 0.0), is_alone=True)
+        if step.at.placement.post:
+            second = _normed(*second, (step.at.branch * step.rate) ** 2 * step.own.square)
+        total += second[1]
+    return math.sqrt(total / len(steps)) / 2 if math.isfinite(total) else None
+
+
+def _blocks(steps: Sequence[_Step], *, has_final: bool) -> float:
     """The mean over networks of its root mean square over sublayers."""
-    along = 1 / sublayers[-1].stream if has_final else 0.0  # what norms take of z, per unit of it and of what is added
+    along = 1 / steps[-1].at.stream if has_final else 0.0  # what norms take of z, per unit of it and of what is added
     squares = []
-    for at, own in zip(reversed(sublayers), reversed(owns), strict=True):
+    for at, own, _, rate, _ in reversed(steps):
         squares.append((at.branch * rate**2 * own.second) ** 2 * (1 - own.share * at.added * along))
         along = (at.past**2 * along + at.projected) / at.ratio
     return _mean_length(squares) / math.sqrt(len(squares))

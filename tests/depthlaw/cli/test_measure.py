@@ -113,15 +113,19 @@ def test_what_a_step_changes_to_second_order_and_in_the_representation() -> None
     found = answer(
         "--scheme depth-mup --optimizer adam --sublayers 2,8 --width 256 --seeds 12 --second-order --changes"
     )
-    wider = float(t.ppf(1 - 0.001 / 2, 11) / t.ppf(0.975, 11))  # of six intervals one of 95 % misses often
+    wider = float(t.ppf(1 - 0.001 / 2, 11) / t.ppf(0.975, 11))  # of ten intervals one of 95 % misses often
     for row in found["rows"]:
         block, moved = row["second_order"]["block"], row["changes"]["representation"]["update"]
-        for number in (block["first"], block["second"], moved):
+        hidden = row["second_order"]["hidden"]
+        for number in (block["first"], block["second"], hidden["first"], hidden["over_first"], moved):
             assert abs(number["predicted"] - number["measured"]) < wider * (number["high"] - number["measured"])
         assert moved["predicted"] == pytest.approx(row["representation"] / 256**0.5)
-        powers = {"first": 0.5, "second": 1.5, "over_first": 1.0}
-        in_row = {name: value / 256 ** powers[name] for name, value in row["second_order_in_block"].items()}
-        assert in_row == pytest.approx({name: block[name]["predicted"] for name in powers})
+        for where, width_power in (("block", -1.0), ("hidden", -0.5)):
+            of_row = row[f"second_order_in_{where}"]
+            assert of_row.pop("width_power") == width_power
+            powers = {"first": -0.5, "second": width_power - 0.5, "over_first": width_power}
+            told = {name: row["second_order"][where][name]["predicted"] for name in of_row}
+            assert told == pytest.approx({name: value * 256 ** powers[name] for name, value in of_row.items()})
         assert set(row["second_order"]) == {"block", "hidden", "logit"}
     exponents = found["second_order_exponents"]
     assert exponents["block"]["low"] < -0.5 < exponents["block"]["high"] < exponents["hidden"]["low"]

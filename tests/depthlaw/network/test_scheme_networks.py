@@ -46,26 +46,36 @@ def test_updates_of_a_stack_are_those_of_networks(name: str) -> None:
             assert ratio.high - ratio.low < 0.5
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("post-ln", "peri-ln", "t-fixup")]
+SLOW = [("post-ln", "relu"), ("post-ln", "gelu"), ("peri-ln", "silu"), ("branch-ln", "tanh"), ("t-fixup", "relu")]
 
 
-@pytest.mark.parametrize("name", ["pre-ln", "sub-ln", *SLOW])
-def test_what_a_first_step_does_to_the_stream_is_what_networks_do(name: str) -> None:
-    """The change of the last hidden state, and both orders within a sublayer, intervals widened as above."""
-    network = Network(scheme=scheme(name), num_sublayers=4, d_model=WIDTH)
+@pytest.mark.parametrize(
+    ("name", "activation"),
+    [("pre-ln", "relu"), ("sub-ln", "gelu"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],
+)
+def test_what_a_first_step_does_to_the_stream_is_what_networks_do(name: str, activation: str) -> None:
+    """The change of the last hidden state, and both orders there and within a sublayer, intervals widened as above."""
+    network = Network(scheme=scheme(name), num_sublayers=4, d_model=WIDTH, activation=activation)
     extras = Extras(has_changes=True, has_second_order=True)
     measured = measure(network, ["sgd", "adam", "muon"], range(SEEDS), extras=extras)
     for optimizer, of_optimizer in measured.items():
         step = network.first_step(optimizer)
-        assert step is not None and (step.block_second is None) is (name not in ("pre-ln", "t-fixup"))
-        orders = {"representation": step.representation / WIDTH**0.5, "first": step.block_first / WIDTH**0.5}
-        orders |= {"second": step.block_second / WIDTH**1.5} if step.block_second is not None else {}
+        assert step is not None and step.block.is_bent is (name not in ("pre-ln", "t-fixup"))
+        assert step.block.second is not None
+        second = step.block.second * WIDTH ** (step.block.power - 0.5)
+        over_first = step.hidden.over_first(step.logit)
+        assert (over_first is None) is (name == "t-fixup")
+        orders = {
+            "change/representation/update": step.representation / WIDTH**0.5,
+            "second/block/first": step.block.first / WIDTH**0.5,
+            "second/block/second": second,
+            **({} if over_first is None else {"second/hidden/over_first": over_first / WIDTH**0.5}),
+        }
         for order, number in orders.items():
-            key = "change/representation/update" if order == "representation" else f"second/block/{order}"
-            ratio = ratio_to_exact(estimate(of_optimizer.values[key], level=0.9999), number)
+            ratio = ratio_to_exact(estimate(of_optimizer.values[order], level=0.9999), number)
             assert ratio.low is not None and ratio.high is not None
             assert ratio.low - 4 / WIDTH < 1 < ratio.high + 4 / WIDTH, (optimizer, order)
-            assert ratio.high - ratio.low < (1 if order == "second" else 0.5), (optimizer, order)
+            assert ratio.high - ratio.low < (1 if order == "second/block/second" else 0.5), (optimizer, order)
 
 
 @pytest.mark.parametrize(
