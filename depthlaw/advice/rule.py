@@ -39,18 +39,19 @@ def rule_document(
     d_model: int | None,
     tuned: Mapping[str, int] | None = None,
     *,
+    embedding_std: float | None = None,
     in_full: bool = True,
 ) -> dict[str, Any]:
     """Everything that the command says of a rule, by name, without the sides' common head.
 
     counts: layers, by the letter of each side. d_model: the width at which shares of the update are told, or None.
-    tuned: the layers that the depth is compared with; an eighth of it if None. The numbers of a single side stand at
-    the top, those of an encoder-decoder by side. in_full: with the exact moments of other activations than the one that
-    was asked for, and of other schemes, which take seconds.
+    tuned: the layers that the depth is compared with; an eighth of it if None. embedding_std: as ``other_roles`` has
+    it. The numbers of a single side stand at the top, those of an encoder-decoder by side. in_full: with the exact
+    moments of other activations than the one that was asked for, and of other schemes, which take seconds.
     """
     both, is_held = len(rule.sides) > 1, all(side.gain is not None for side in rule.sides)
     sides = {side.name: _side(rule, side, counts) for side in rule.sides}
-    others = other_roles(rule, counts, activation, norm_kind, d_model, tuned)
+    others = other_roles(rule, counts, activation, norm_kind, d_model, tuned, embedding_std)
     for side, solved in zip(sides.values(), rule.sides, strict=True):
         side["rate_left"] = rate_left(side, others)
         side["relative_update_growth"] = _growth(solved.relative_update_order, others["layers"])

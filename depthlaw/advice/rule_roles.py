@@ -73,11 +73,14 @@ def other_roles(
     norm_kind: str = "layernorm",
     d_model: int | None = None,
     tuned: Counts | None = None,
+    embedding_std: float | None = None,
 ) -> dict[str, Any]:
     """How the parameters grow that the rule says nothing of, and the matrices beside them, under exactly this rule.
 
     A real Transformer at infinite width, softmax attention, one logit at the last of ``tokens_of`` tokens. d_model: the
     width at which shares are told. tuned: the layers that the depth is compared with; an eighth of it if left out.
+    embedding_std: of the embedding beside which the matrices are told again; that of most published models if left out,
+    but of post-norms, which forget it.
     What is deeper than ``MOST_LAYERS`` is asked about at that many; the other depth stays, or keeps its proportion
     where it is not much below that, either.
 
@@ -106,7 +109,7 @@ def other_roles(
     try:
         if shallow == deep:
             raise ValueError("a network of one layer has no shallower one to compare with")
-        answer |= _grown(rule, shallow, deep, activation, norm_kind, d_model)
+        answer |= _grown(rule, shallow, deep, activation, norm_kind, d_model, embedding_std)
     except (ValueError, ArithmeticError) as error:
         reason = str(error) or type(error).__name__
         return answer | {"not_computed": f"what the other parameters do is not computed: {reason}"}
@@ -124,18 +127,25 @@ def other_roles(
 
 
 def _grown(
-    rule: Rule, shallow: Counts, deep: Counts, activation: str, norm_kind: str, d_model: int | None
+    rule: Rule,
+    shallow: Counts,
+    deep: Counts,
+    activation: str,
+    norm_kind: str,
+    d_model: int | None,
+    embedding_std: float | None,
 ) -> dict[str, Any]:
     """From one depth to the other. ValueError and ArithmeticError for what the kernel rung does not know."""
     num_tokens = tokens_of(rule.norm, d_model)
     networks = [_transformer(rule, depth, activation, norm_kind) for depth in (shallow, deep)]
-    stds = (LARGE,) if rule.norm == "post" else (LARGE, PUBLISHED)  # a post-norm forgets the embedding's scale
+    other_std = embedding_std or (None if rule.norm == "post" else PUBLISHED)  # a post-norm forgets the scale
     (first, last), *beside = (
         [
             update_of(network, Inputs(num_tokens=num_tokens, embedding_std=std), rule.optimizer, effort=EFFORT)
             for network in networks
         ]
-        for std in stds
+        for std in (LARGE, other_std)
+        if std is not None
     )
     few, many = (sum(map(len, network.sides)) for network in networks)
     # one layer is no power law's beginning: small exponents from there say nothing
@@ -161,8 +171,8 @@ def _grown(
     roles = sorted(others, key=lambda role: -others[role]["exponent"])
     growths = [after.update / before.update for before, after in ((first, last), *beside) if before.update]
     other = None
-    if len(growths) == 2 and all(map(math.isfinite, growths)):
-        other = OtherEmbedding(std=LARGE, growth=growths[0], other_std=PUBLISHED, other_growth=growths[1])
+    if other_std is not None and len(growths) == 2 and all(map(math.isfinite, growths)):
+        other = OtherEmbedding(std=LARGE, growth=growths[0], other_std=other_std, other_growth=growths[1])
     later = None
     law = None if rule.norm == "post" else LATER.get(rule.optimizer)  # of post-norms it failed
     if law is not None:

@@ -64,6 +64,12 @@ def run(
         "The width d_model. Given it, the answer has the share of the update that the other parameters have.",
         most=100_000,
     ),
+    embedding_std: float | None = option(
+        "The standard deviation of your embedding's entries as they reach the first layer, to say what the update does "
+        "beside it; 0.02 if left out.",
+        least=1e-9,
+        most=1e9,
+    ),
     why: bool = option(
         "Also say what each line means, as code for torch, which other ways there are, and each step of why."
     ),
@@ -102,10 +108,11 @@ def run(
             raise BadInputError(f"--visits {visits} of {layers} layers count as {max(given)}: at most {options.MOST}")
     counts = dict(zip(letters, given, strict=True))
     head = {"norm": norm, "optimizer": optimizer, "architecture": arch, "select": rule.select}
-    head |= {"activation": activation, "norm_kind": norm_kind, "visits": again}
+    head |= {"activation": activation, "norm_kind": norm_kind, "embedding_std": embedding_std, "visits": again}
     before = None if tuned is None else dict(zip(letters, tuned, strict=True))
     in_full = why or as_json
-    answer = document(**head, **rule_document(rule, counts, activation, norm_kind, width, before, in_full=in_full))
+    asked = rule, counts, activation, norm_kind, width, before
+    answer = document(**head, **rule_document(*asked, embedding_std=embedding_std, in_full=in_full))
     if as_json:
         print_json(answer)
     else:
@@ -230,7 +237,7 @@ def _update(side: Entry, of: str, answer: Entry) -> str:
     if (matrices := answer["other_roles"]["matrices"]) is not None:
         few, many = _span(answer["other_roles"])
         parts.append(f"with softmax attention it goes x {matrices['growth']:.3g} from {few} to {many} layers")
-    if (other := answer["other_roles"]["embedding"]) is not None and other["matters"]:
+    if (other := answer["other_roles"]["embedding"]) is not None and (other["matters"] or answer["embedding_std"]):
         parts[-1] += f", x {other['other_growth']:.3g} beside an embedding of std {other['other_std']:g}"
     if (later := answer["other_roles"]["later"]) is not None:
         parts.append(f"behind the first few steps, by the law nearest to training, x {later['growth']:.3g}")

@@ -21,6 +21,7 @@ from depthlaw.advice.rule_roles import (
     trained_under,
 )
 from depthlaw.advice.rule_snippet import snippet
+from depthlaw.network.block import Block
 from depthlaw.network.network import Network
 from depthlaw.network.predicted_rows import percent
 from depthlaw.paper_checks import experiments
@@ -111,6 +112,32 @@ def test_what_it_goes_by_later_is_told_where_the_law_held() -> None:
     for norm, optimizer in (("post", "adamw"), ("pre", "sgd")):
         rule = solve_rule(norm, optimizer, "decoder")
         assert command.other_roles(rule, {str(rule.sides[0].num_layers): 16})["later"] is None
+
+
+def test_what_the_update_does_beside_the_users_embedding() -> None:
+    """As predicted of it; unasked, that of published models, and of a post-norm, which forgets it, none."""
+    rule = solve_rule("pre", "adam", "decoder")
+    own, other = ({"M": 16}, rule_roles.PUBLISHED), 0.3
+    growths = [
+        command.other_roles(rule, own[0], embedding_std=std)["embedding"]["other_growth"] for std in (None, other)
+    ]
+    for std, growth in zip((own[1], other), growths, strict=True):
+        few, many = (
+            Network(
+                scheme=rule_scheme(rule, rule.sides[0]),
+                num_sublayers=2 * n,
+                arch="decoder",
+                num_tokens=rule_roles.TOKENS,
+                block=Block(embedding_std=std),
+            ).theory("adam")
+            for n in (2, 16)
+        )
+        assert growth == pytest.approx(many.update / few.update, rel=WITHIN)
+    assert growths[0] / growths[1] > 1.1
+    post = solve_rule("post", "adam", "encoder")
+    assert command.other_roles(post, {"N": 16})["embedding"] is None
+    beside = command.other_roles(post, {"N": 16}, embedding_std=0.02)["embedding"]
+    assert beside["other_growth"] / beside["growth"] == pytest.approx(1, abs=0.2)
 
 
 def test_limits_are_those_of_the_generated_page() -> None:
