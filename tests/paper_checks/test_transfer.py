@@ -195,7 +195,11 @@ def test_the_kept_laws_are_those_that_are_derived_now() -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "model"),
-    [case if case[1] == MODEL else pytest.param(*case, marks=pytest.mark.slow) for case in transfer.CASES],
+    [
+        case if case[1] == MODEL else pytest.param(*case, marks=pytest.mark.slow)
+        for case in transfer.cases(SMALL)
+        if case[0] != transfer.LONG
+    ],
 )
 def test_the_kept_remedies_are_those_of_advise(optimizer: str, model: str) -> None:
     """To what the points of a prediction leave open."""

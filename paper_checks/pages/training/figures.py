@@ -18,6 +18,7 @@ from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, 
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
+from depthlaw.paper_checks.experiments.transfer import LONG
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale
 from depthlaw.paper_checks.pages.markdown import caption
@@ -384,7 +385,7 @@ _BY_REMEDY = {
 
 def _moved_panels(record: Record) -> list[Panel]:
     """A panel for each model of enough seeds."""
-    several = transfer.transfers(record.book, record.scale)
+    several = [case for case in transfer.transfers(record.book, record.scale) if case.optimizer != LONG]
     guess = max((result.guess for result in record.book.values()), default=0.0)
     panels = []
     for case in several:

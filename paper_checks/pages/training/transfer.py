@@ -10,7 +10,7 @@ from depthlaw.advice.records import kind_of
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
-from depthlaw.paper_checks.experiments.transfer import NONE, OF_TEXT, RATES, SHAPES, TUNED, arm_name, of_depth
+from depthlaw.paper_checks.experiments.transfer import LONG, NONE, OF_TEXT, RATES, SHAPES, TUNED, arm_name, of_depth
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -138,6 +138,8 @@ def gains(record: Record) -> list[dict[str, Any]]:
     model, optimizer and remedy."""
     rows = []
     for case in route.transfers(record.book, record.scale):
+        if case.optimizer == LONG:
+            continue
         layers = max(case.losses)
         tuned, trial = (
             record.experiment.arm(

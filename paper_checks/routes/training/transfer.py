@@ -17,12 +17,12 @@ from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
 from depthlaw.paper_checks.experiments.transfer import (
-    CASES,
     NONE,
     NOTHING,
     RATES,
     TUNED,
     arm_name,
+    cases,
     depths,
     of_depth,
 )
@@ -155,7 +155,7 @@ class Transfer:
 
 def transfers(book: Book, scale: str = SMALL.name) -> list[Transfer]:
     """Those of enough seeds."""
-    several = (Transfer.of(model, book, scale, optimizer) for optimizer, model in CASES)
+    several = (Transfer.of(model, book, scale, optimizer) for optimizer, model in cases(SCALES[scale]))
     return [case for case in several if len(case.seeds) >= LEAST_SEEDS]
 
 
