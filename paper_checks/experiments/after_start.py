@@ -3,7 +3,8 @@
 Decoders on bytes, 64 wide, of 4 to 32 layers, at a constant rate without warm-up. At some steps it is measured what the
 step that the optimizer really takes changes in held-out logits by the matrices of the branches, per unit rate, to first
 order (``sims.training.train.Moves``): U_t. Five ways to build the network, under AdamW at a rate and, of three, at a
-quarter of it; three under Muon beside AdamW, whose steps take long here, so that they are few and the rate is larger.
+quarter of it; three under Muon beside AdamW, whose steps take long here, so that they are few and the rate is larger;
+and three under SGD with momentum.
 
 The plan, written before the first run that is counted. A first look was at pre-ln of 4 and 16 layers, AdamW at 2^-8, 12
 steps, 4 seeds: there U_t fell from a slope of 0.9 to none within 2 steps, and the stream at the end of 16 layers grew
@@ -43,6 +44,13 @@ Signal and noise, planned when all of the above was there and no run had them:
 - The law of noise takes them to be so: it is contradicted where the interval of the last number, mean over the late
   looks, lies above INDEPENDENT. The law of the first step takes every entry to have the sign: it is contradicted where
   the interval of the agreement lies below AGREED.
+
+SGD with momentum, planned when all of the above was there and none of this but a first look (pre-ln, seed 1000, 4 and
+32 layers, powers of 2 from -7 to 0: the least loss was at 2^-3 and 2^-4, and 2^-1 diverged at both):
+
+- Three of the schemes at MOMENTUM_RATE, all else as under AdamW. Every number as above, but that no law but that of the
+  first step is held against it: its steps have no length of their own, and what they make of a weight hangs on the
+  gradients' size. Units of time, signal and noise are of AdamW alone, as above.
 """
 
 from __future__ import annotations
@@ -54,14 +62,18 @@ from depthlaw.paper_checks.experiments.base import Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, Scale
 
 LAYERS = (4, 8, 16, 32)
-ADAMW, MUON = "adamw", "muon+adamw"
-SCHEMES = {ADAMW: ("pre-ln", "gpt2", "depth-mup", "completep", "deepnorm"), MUON: ("pre-ln", "depth-mup", "completep")}
+ADAMW, MUON, MOMENTUM = "adamw", "muon+adamw", "momentum"
 SLOW_SCHEMES = ("pre-ln", "gpt2", "depth-mup")
 """Those that are trained at the slow rate too."""
+SCHEMES = {
+    ADAMW: ("pre-ln", "gpt2", "depth-mup", "completep", "deepnorm"),
+    MUON: ("pre-ln", "depth-mup", "completep"),
+    MOMENTUM: SLOW_SCHEMES,
+}
 PARTED = SLOW_SCHEMES
 """Those whose looks have signal and noise, at ``RATE``."""
-RATE, SLOW, MUON_RATE = 2.0**-9, 2.0**-11, 2.0**-7
-STEPS = {ADAMW: 96, MUON: 24}
+RATE, SLOW, MUON_RATE, MOMENTUM_RATE = 2.0**-9, 2.0**-11, 2.0**-7, 2.0**-4
+STEPS = {ADAMW: 96, MUON: 24, MOMENTUM: 96}
 FLAT, COLLAPSE, NEAR = 0.25, 0.5, 0.15
 INDEPENDENT, AGREED = 2.0, 0.5
 LATE = 32
@@ -91,7 +103,8 @@ def make(scale: Scale) -> Experiment:
     for layers in LAYERS:
         for optimizer, scheme, rate in cases:
             steps = STEPS[optimizer] * scale.more
-            settings = {"optimizer": optimizer, "learning_rate": MUON_RATE if optimizer == MUON else rate}
+            own = {MUON: MUON_RATE, MOMENTUM: MOMENTUM_RATE}
+            settings = {"optimizer": optimizer, "learning_rate": own.get(optimizer, rate)}
             settings |= {"num_steps": steps, "evaluate_every": steps, "measure_at": looks(optimizer, scale.more)}
             trial = Trial(scheme=scheme, num_layers=layers, **shared | settings)
             arms.append(Arm(name=arm_name(scheme, optimizer, layers, rate), trial=trial))

@@ -17,7 +17,7 @@ from depthlaw.paper_checks.experiments.after_start import (
     SLOW,
     STEPS,
 )
-from depthlaw.paper_checks.experiments.after_start_laws import slope_of
+from depthlaw.paper_checks.experiments.after_start_laws import laws_of, slope_of
 from depthlaw.paper_checks.pages.markdown import bracket, section
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import after_start as route
@@ -100,6 +100,7 @@ def in_readme(record: Record) -> str:
 def after_start(record: Record, opening: str, images: str) -> str:
     every = [*route.courses(record.book).values()]
     fast = [course for course in every if course.rate != SLOW]
+    parted = [course for course in fast if course.is_parted and course.optimizer == ADAMW]
     lives = route.lives(every)
     flats = [course for course in every if _is_flat(course)]
     trial = record.experiment.arms[0].trial
@@ -126,8 +127,8 @@ def after_start(record: Record, opening: str, images: str) -> str:
         laws=[_laws_row(course) for course in fast],
         verdict_of_law=_verdict_of_law(fast) if fast else ABSENT,
         part_heads=["network", "step", "not shared", "along", "other's loss", "agreement", "over independent"],
-        parts=[row for course in fast if course.is_parted for row in _part_rows(course)],
-        contradicted=_contradicted(fast),
+        parts=[row for course in parted for row in _part_rows(course)],
+        contradicted=_contradicted(parted),
         made_heads=[
             "network",
             "look",
@@ -200,13 +201,15 @@ def _lives_row(course: Course) -> list[str]:
 
 def _laws_row(course: Course) -> list[str]:
     def cell(law: str) -> str:
+        if law not in laws_of(course.optimizer):
+            return NOTHING
         return f"{slope_of(law, course.scheme, course.optimizer):z.2f}" + " +" * route.holds(law, course)
 
     return [_name(course), _words(course.late), *map(cell, LAWS)]
 
 
 def _contradicted(several: Sequence[Course]) -> list[tuple[str, list[str]]]:
-    return [(_name(course), route.contradicted(course.late_parts)) for course in several if course.is_parted]
+    return [(_name(course), route.contradicted(course.late_parts)) for course in several]
 
 
 def _part_rows(course: Course) -> list[list[str]]:

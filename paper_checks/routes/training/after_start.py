@@ -29,7 +29,7 @@ from depthlaw.paper_checks.experiments.after_start import (
     SLOW_SCHEMES,
     arm_name,
 )
-from depthlaw.paper_checks.experiments.after_start_laws import slope_of
+from depthlaw.paper_checks.experiments.after_start_laws import laws_of, slope_of
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.sims.stats import Estimate, estimate
 from depthlaw.sims.training.train import Moves, TrainResult
@@ -291,7 +291,8 @@ def distances(several: Sequence[Course]) -> dict[str, list[float]]:
         ]
         return math.sqrt(fmean(distance * distance for distance in away))
 
-    return {law: [of(law, seed) for seed in seeds] for law in LAWS}
+    laws = laws_of(several[0].optimizer) if several else LAWS
+    return {law: [of(law, seed) for seed in seeds] for law in laws}
 
 
 def nearest(by_law: Mapping[str, Sequence[float]]) -> tuple[str, list[str]]:
