@@ -47,6 +47,11 @@ class Table:
     rows: tuple[Row, ...]
 
 
+_MOST_TIDIED = 100
+"""Operations in a constant with a moment that has no closed form: tidying longer ones takes many seconds, for what is
+told as a decimal anyway."""
+
+
 @functools.lru_cache(maxsize=8192)
 def tidied(expr: Expr) -> Expr:
     """The same constant in fewer symbols; checked against the original to 25 digits, which it must equal."""
@@ -65,7 +70,8 @@ def constant_cell(expr: Expr | None) -> Cell:
         return None
     if expr in (oo, S.Zero) or expr.is_Rational:
         return str(expr)
-    short = tidied(expr)
+    is_long = expr.has(GaussianMoment) and expr.count_ops() > _MOST_TIDIED
+    short = expr if is_long else tidied(expr)
     if not short.has(GaussianMoment):
         return str(short)
     return str(Float(constant(short), CELL_DIGITS))

@@ -280,8 +280,8 @@ def _show_groups(page: Page, audit: Answer, rows: Sequence[Mapping[str, Any]]) -
     at = f"; what differs is at N = {', '.join(map(str, audit.layers))}" if len(audit.layers) > 1 else ""
     does = f"; rate x, eps x: what {name} multiplies both by" if name else ""
     page.say(
-        f"The parameter groups{of}: learning rate, Adam's epsilon and weight decay, as they are{at}{does}. Tied "
-        "parameters are one tensor.",
+        f"The parameter groups{of}: learning rate, Adam's epsilon and weight decay, as they are{at}{does}. "
+        "tensors: of the role, in a group or in none; tied parameters are one.",
         "dim",
     )
 

@@ -397,10 +397,11 @@ def _show_second_order(page: Page, answer: Mapping[str, Any]) -> None:
         if found := exponent_text(answer["second_order_exponents"][reading]):
             page.say(f"In {text if text.startswith('a ') else f'the {text}'}, second over first: {found}.")
     page.say(
-        f"first, second: root mean squares, per unit learning rate and its square, divided by {unit} and its square. a "
-        "sublayer: what its own step changes behind it, given the stream that it has without a step. second over "
-        f"first: of a step whose first order changes the {'loss' if 'loss' in where else 'logit'} by 1, [ ] 95 % "
-        "interval. Units of a ReLU stay on their side of its kink.",
+        f"first, second: means over networks of root mean squares, per unit learning rate and its square, divided by "
+        f"{unit} and its square. a sublayer: what its own step changes behind it, given the stream that it has without "
+        f"a step. second over first: of a step whose first order moves the {'loss' if 'loss' in where else 'logit'} "
+        "by 1, [ ] 95 % interval. Units of a ReLU stay on their side of its kink. predicted: of stacks of FFNs; that "
+        "of the logit has either sign, and is 0 on average.",
         "dim",
     )
 

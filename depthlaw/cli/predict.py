@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -271,38 +271,66 @@ def _show_stacks(page: Page, answer: Mapping[str, Any]) -> None:
             page.say(f"Next term, {order['next_term_is']}: {short['next_term']}")
         page.say(f"Shown by: {order['shown_by']}", "dim")
     page.say(words.update_text(answer), "dim")
-    _say_steps(page, answer)
+    _show_steps(page, [answer])
     page.say(f"Holds at {answer['holds']}.", "dim")
 
 
-def _say_steps(page: Page, answer: Mapping[str, Any]) -> None:
-    """Of stacks of FFNs, what a step does to the last hidden state, and its second order there and in a sublayer."""
-    derived = [row for row in answer["rows"] if row.get("representation") is not None]
-    if not derived:
+_BESIDE = {
+    "representation": "last state moves",
+    "block": "2nd/1st, sublayer",
+    "hidden": "2nd/1st, last state",
+}
+"""What a step does beside the update."""
+
+
+def _show_steps(page: Page, answers: Sequence[Mapping[str, Any]], *, is_in_layers: bool = False) -> None:
+    """Of stacks of FFNs, what a step does to the last hidden state, and its second order there and in a sublayer: a
+    table, or of several schemes one for each, with a column for each scheme."""
+    rows = [answer["rows"] for answer in answers]
+    told = [row for of_answer in rows for row in of_answer if "representation" in row]
+    if not told:
         return
-    moved = _by_depth((row, row["representation"]) for row in derived)
-    unit = words.unit_text(answer, less=0.5)
-    divided = "" if unit == "1" else f" and divided by {unit}"
-    page.say(f"The last hidden state moves, relative to itself{divided}, by {moved}.", "dim")
-    told = {where: _second_order(derived, where) for where in ("block", "hidden")}
-    if text := told["block"]:
+    if all(row["representation"] is None for row in told):
         page.say(
-            f"Of a step that moves the logit by 1, what a sublayer's own step changes to second order {text}.", "dim"
+            "How a step moves the last hidden state, and its second order, are derived of stacks of FFNs that are not "
+            "gated, with one stream and real norms, of at most 2000 sublayers, each visited once. `depthlaw measure "
+            "--changes --second-order` measures both.",
+            "dim",
         )
-    text = told["hidden"] or "is not derived where no norm stands and the activation is straight on either side of 0"
-    page.say(f"{'In the last hidden state it' if told['hidden'] else 'That of the last hidden state'} {text}.", "dim")
+        return
+    depths = [words.depth_cells(row, is_in_layers=is_in_layers) for row in rows[0]]
+    if len(answers) == 1:
+        lines = [
+            [*at.values(), *(_beside(row, what) for what in _BESIDE)] for at, row in zip(depths, *rows, strict=True)
+        ]
+        page.show_whole([grid([*depths[0], *_BESIDE.values()], lines)])
+    else:
+        for what, head in _BESIDE.items():
+            lines = [
+                [*at.values(), *(_beside(row, what) for row in of_depth)]
+                for at, *of_depth in zip(depths, *rows, strict=True)
+            ]
+            page.say(f"{head[0].upper()}{head[1:]}:")
+            page.show_whole([grid([*depths[0], *(answer["scheme"] for answer in answers)], lines)])
+    unit = words.unit_text(answers[0], less=0.5)
+    page.say(
+        "last state moves: the last hidden state, by the branch matrices, relative to itself, per unit learning rate"
+        f"{'' if unit == '1' else f', divided by {unit}'}. 2nd/1st: what a step that moves the logit by 1 changes to "
+        "second order, over the first; in a sublayer, of its own step, where with 1/d_model it is a number of each "
+        "network, and this the mean over networks. In the logit it has either sign, and is 0 on average. -: nothing "
+        "moves, or not derived (above 2000 sublayers, of layers that are visited again, and in the last hidden state "
+        "where no norm stands and the activation is straight on either side of 0).",
+        "dim",
+    )
 
 
-def _second_order(rows: Sequence[Mapping[str, Any]], where: str) -> str:
-    orders = [row[f"second_order_in_{where}"] for row in rows]
-    unit = "sqrt(d_model)" if orders[0]["width_power"] == -0.5 else "d_model"
-    ratios = _by_depth((row, of["over_first"]) for row, of in zip(rows, orders, strict=True))
-    return f"is, over the first order and times {unit}, {ratios}" if ratios else ""
-
-
-def _by_depth(values: Iterable[tuple[Mapping[str, Any], float | None]]) -> str:
-    """Of rows and a number of each, those that are there."""
-    return ", ".join(f"{x:.4g} at L = {words.short(row['num_sublayers'])}" for row, x in values if x is not None)
+def _beside(row: Mapping[str, Any], what: str) -> str:
+    if what == "representation":
+        return _number(row.get(what), 4)
+    orders = row.get(f"second_order_in_{what}")
+    if orders is None or orders["over_first"] is None:
+        return "-"
+    return f"{orders['over_first']:.4g}/{'sqrt(d_model)' if orders['width_power'] == -0.5 else 'd_model'}"
 
 
 def rounded(cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,6 +396,7 @@ def _show_several(page: Page, answers: Sequence[Mapping[str, Any]], *, has_roles
             order = answer["leading_order"] or {"coefficient": None, "growth": None}
             is_known = order["coefficient"] is not None or order["growth"] is not None
             page.say(f"As L grows, {name}: {order_text(rounded(order), 'L') if is_known else 'no order is known'}")
+        _show_steps(page, answers, is_in_layers=is_in_layers)
     elif len(depths) > 1:
         exponents = [f"{name} {_exponent(answer, 'update')}" for name, answer in zip(names, answers, strict=True)]
         page.say(f"Exponents of the depth: {', '.join(exponents)}.")
@@ -407,7 +436,7 @@ def _show_transformers(page: Page, answer: Mapping[str, Any], *, has_roles: bool
         page.say(line, "dim")
     if not has_roles and answer["exponents"]["update"] is not None:
         page.say(f"Exponent of the depth: {_exponent(answer, 'update')}.")
-    _say_steps(page, answer)
+    _show_steps(page, [answer])
     for row in rows:
         show_layers(page, row)
     for line in filter(

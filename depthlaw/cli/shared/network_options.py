@@ -363,7 +363,7 @@ def _depths(stack: Stack, transformer: Transformer, most: int) -> list[dict[str,
         )
     if (deepest := max(lengths) * max(visits)) > most:
         text = f"at most {most} are computed"
-        text += "" if max(visits) > 1 else " (predict without --attention has no such limit)"
+        text += "" if max(visits) > 1 else " (predict without --attention and --by-layer has no such limit)"
         raise BadInputError(f"{given} asks for {deepest} sublayers: {text}")
 
     def through(count: Any, times: int) -> Any:
