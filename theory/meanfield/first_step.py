@@ -331,12 +331,14 @@ def _walk(setting: Setting, num_sublayers: int, w: Sequence[float] | None, v: Se
         logit=coherent * gradients[0],
         hidden=Orders(
             math.sqrt(square / last if has_final else square),
-            _hidden(steps, squares, has_final=has_final) if is_bent or steps[0].at.placement.names else None,
+            _half(lambda: _hidden(steps, squares, has_final=has_final))
+            if is_bent or sublayers[0].placement.names
+            else None,
             is_bent=True,
         ),
         block=Orders(
             math.sqrt(first_square / num_sublayers),
-            _bent_blocks(steps) if is_bent else _blocks(steps, has_final=has_final),
+            _half(lambda: _bent_blocks(steps)) if is_bent else _blocks(steps, has_final=has_final),
             is_bent,
         ),
     )
@@ -402,7 +404,16 @@ def _normed(toward: float, whole: float, moved: float, square: float = 1.0) -> t
     return -moved, whole + (moved**2 - toward**2) / square
 
 
-def _hidden(steps: Sequence[_Step], squares: Sequence[float], *, has_final: bool) -> float | None:
+def _half(square: Callable[[], float]) -> float | None:
+    """The second order, of the square of a second derivative; None beyond the floats."""
+    try:
+        whole = square()
+    except OverflowError:
+        return None
+    return math.sqrt(max(whole, 0.0)) / 2 if math.isfinite(whole) else None
+
+
+def _hidden(steps: Sequence[_Step], squares: Sequence[float], *, has_final: bool) -> float:
     """squares: of what moves behind each sublayer."""
     second = 0.0, 0.0
     for step, square in zip(steps, squares, strict=True):
@@ -410,18 +421,18 @@ def _hidden(steps: Sequence[_Step], squares: Sequence[float], *, has_final: bool
         if step.at.placement.post:
             second = _normed(*second, square)
     last = steps[-1].at.stream
-    whole = _normed(*second, squares[-1], last)[1] / last if has_final else second[1]
-    return math.sqrt(whole) / 2 if math.isfinite(whole) else None
+    return _normed(*second, squares[-1], last)[1] / last if has_final else second[1]
 
 
-def _bent_blocks(steps: Sequence[_Step]) -> float | None:
+def _bent_blocks(steps: Sequence[_Step]) -> float:
+    """The mean over sublayers."""
     total = 0.0
     for step in steps:
         second = step.bent((0.0, 0.0), is_alone=True)
         if step.at.placement.post:
             second = _normed(*second, (step.at.branch * step.rate) ** 2 * step.own.square)
         total += second[1]
-    return math.sqrt(total / len(steps)) / 2 if math.isfinite(total) else None
+    return total / len(steps)
 
 
 def _blocks(steps: Sequence[_Step], *, has_final: bool) -> float:
