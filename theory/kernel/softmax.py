@@ -321,18 +321,16 @@ class Attention:
         return to_q, to_k, unit_q, unit_k
 
     def _met(self, met: Array, chunk: slice, gradient: Array) -> Array:
-        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (..., points, m, n, K), source by source."""
+        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (..., points, m, n, K), by the four terms of
+        ``_steering``."""
         bent, along, means = (x[..., chunk, :, :] for x in (self.bent, self._along, self._means))
-        *front, m, n, size = met.shape
-        every = met.reshape(*front, m * n, size).mT
-        rows = []
-        for s in range(m):
-            pairs = (met[..., s, :, :] @ every).reshape(*front, n, m, n)  # of t and s, and of s' and t'
-            values = self.values[..., None, s, None, :]
-            steps = (means - along[..., None, :, s])[..., None, :] + (values - along)[..., None]
-            weights = (_each(gradient) * bent[..., s, None])[..., None, :]
-            rows.append(((pairs * steps * weights).sum(-3) * bent.mT).sum((-3, -1)))
-        return np.stack(rows, -2)
+        met = bent.mT[..., None] * met
+        gradient = _each(_each(gradient))
+        seen = gradient @ met
+        rest = (means[..., None, :, :] * gradient) @ met / 2 - along.mT[..., None] * seen
+        rows, seen, rest = (x.reshape(*x.shape[:-2], -1) for x in (met, seen, rest))
+        cross = (rows @ rest.mT).sum(-3)
+        return self.values * (rows @ seen.mT).sum(-3) + cross + cross.mT
 
     def _roots(
         self, at_out: Array, at_mixed: Array, mixed_scale: Array, at_values_too: Array | None
