@@ -35,8 +35,8 @@ from depthlaw.theory.kernel.gram import Array, Gram, entry_sum, factor, outer
 from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.setting import DRAWN_SIZE, Heads
 
-_CHUNK = 2**22
-"""How many numbers one step of the backward average holds."""
+_CHUNK = 2**16
+"""How many numbers one step of the backward average holds: what a processor has at hand."""
 _ALONE = 1e-8
 """The share of all sources but one below which a token sees that one alone: M_t V M_t^T goes as its square, which is
 less than rounding."""
@@ -312,7 +312,7 @@ class Attention:
         moved = bent[..., None] * (self.value_factor[..., None, None, :, :] - mean)
         at_q = self._turned(moved.mT @ keys[..., None, :, :], self.positions[0], -1)
         unit_q = gradient * _gram_of(at_q)
-        to_q = gradient * _gram_of(at_q if self.query_norm is None else self.query_norm.back(at_q, chunk))
+        to_q = unit_q if self.query_norm is None else gradient * _gram_of(self.query_norm.back(at_q, chunk))
         # (..., points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
         met = np.broadcast_to(query[..., None, :, :], (*keys.shape[:-1], *query.shape[-2:]))
         met = self._turned(met, self.positions[1], -1)
@@ -327,7 +327,8 @@ class Attention:
         met = bent.mT[..., None] * met
         gradient = _each(_each(gradient))
         seen = gradient @ met
-        rest = (means[..., None, :, :] * gradient) @ met / 2 - along.mT[..., None] * seen
+        rest = (means[..., None, :, :] * gradient / 2) @ met
+        rest -= along.mT[..., None] * seen
         rows, seen, rest = (x.reshape(*x.shape[:-2], -1) for x in (met, seen, rest))
         cross = (rows @ rest.mT).sum(-3)
         return self.values * (rows @ seen.mT).sum(-3) + cross + cross.mT
