@@ -37,7 +37,7 @@ BEFORE: Mapping[str, tuple[str, ...]] = {
 }
 """The matrices between a sublayer's input and a norm at this place: where one is 0, the norm has nothing to divide."""
 
-MOST_TOKENS = 256
+MOST_TOKENS = 512
 """The most tokens in all sequences together: the cost of a sublayer grows as their third power, and as the fourth with
 rotary positions."""
 MOST_HEAD_SIZE = 4096

@@ -268,8 +268,8 @@ class Attention:
         query = _each(self.query_factor) if self.query is None else self.query
         pairs = _each(gradient) * (query @ query.mT)
         seen = pairs @ bent
-        first, second, third = (_summed(bent, x) for x in (seen, along * seen, (pairs * means) @ bent))
-        to_k = self.values * first - second - second.mT + third
+        cross = _summed(bent, (pairs * means / 2) @ bent - along * seen)
+        to_k = self.values * _summed(bent, seen) + cross + cross.mT
         return to_q, to_k, to_q, to_k
 
     @cached_property
@@ -308,9 +308,9 @@ class Attention:
         assert self.query is not None and self.keys is not None
         query, keys, bent, weights = (x[..., chunk, :, :] for x in (self.query, self.keys, self.bent, self.weights))
         # (..., points, n, m of the noise, K): what reaches q_t by each direction of the noise, turned back
-        mean = _times(weights, self.value_factor)[..., None, :]
-        moved = bent[..., None] * (self.value_factor[..., None, None, :, :] - mean)
-        at_q = self._turned(moved.mT @ keys[..., None, :, :], self.positions[0], -1)
+        at_q = _each(_each(self.value_factor.mT)) @ (bent[..., None] * keys[..., None, :, :])
+        at_q -= _times(weights, self.value_factor)[..., None] * (bent @ keys)[..., None, :]
+        at_q = self._turned(at_q, self.positions[0], -1)
         unit_q = gradient * _gram_of(at_q)
         to_q = unit_q if self.query_norm is None else gradient * _gram_of(self.query_norm.back(at_q, chunk))
         # (..., points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
