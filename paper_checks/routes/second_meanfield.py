@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.optimize import brentq
 from sympy import Expr, lambdify, pi
 
 from depthlaw.theory.schemes import Scheme, scheme
@@ -128,6 +127,8 @@ _EDGE = 12.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(60)
 _CUTS = np.array([1.0, 4.0, 10.0, 20.0, 40.0])
 """The quadrature is cut at these u, on either side of 0, where an activation bends, and at these z."""
+_AT_HAND = 4096
+"""How many sums of a series are made at once: as many as a processor's cache holds."""
 
 
 def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,6 +147,8 @@ def _phi(name: str, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _roots(function: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> list[float]:
     """Where the function changes its sign; the grid has at most one change in each step."""
+    from scipy.optimize import brentq  # half a second, which a check that has no such root need not wait
+
     values = function(grid)
     changes = np.flatnonzero(values[:-1] * values[1:] < 0)
     return [brentq(lambda u: function(np.array([u])).item(), grid[i], grid[i + 1]) for i in changes]
@@ -197,8 +200,10 @@ def _by_scale(function: Callable[[str, float], Any], name: str, scales: Any) -> 
         octaves = np.floor(np.log2(different))
         values = np.concatenate(
             [
-                chebyshev.chebval(2 * (np.log2(different[octaves == k]) - k) - 1, _octave(function, name, int(k)))
+                chebyshev.chebval(some, _octave(function, name, int(k)))
                 for k in np.unique(octaves)
+                for at in [2 * (np.log2(different[octaves == k]) - k) - 1]
+                for some in np.array_split(at, len(at) // _AT_HAND + 1)
             ],
             axis=-1,
         )

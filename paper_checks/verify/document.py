@@ -40,6 +40,8 @@ Progress = Callable[[str, int, int], None]
 Entry = dict[str, Any]
 FRESH, STORED = "derived now", "stored, of these sources"
 SMALL = "derived now, without cross (none stored of these sources)"
+_USED = ("torch", "scipy.stats", "hypothesis", "depthlaw.network.kernel")
+"""What takes seconds to import, and checks import only as they run."""
 IN_STEP, STALE, DIFFERENT = "in step", "stale", "different"
 
 
@@ -198,7 +200,7 @@ def check_all(
         num_parts, done = sum(len(claims()[id_].parts) for id_ in ids), count(1)
         return [check(claims()[id_], with_mutants, quick, lambda: tell(next(done), num_parts)) for id_ in ids]
     entries: dict[str, Entry] = {}
-    with Workers(workers, preload=modules()) as pool:
+    with Workers(workers, preload=(*_USED, *modules())) as pool:
         pending = [pool.submit(_check_several, several, with_mutants, quick) for several in _shares(ids)]
         for future in as_completed(pending):
             entries |= {entry["id"]: entry for entry in future.result()}

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import stats as tests
+import scipy  # whose stats take a second, and are imported where they are asked
 
 from depthlaw.sims.stats import LEVEL, Estimate, chance_of, difference, estimate, welch_p_value
 
@@ -66,7 +66,7 @@ def share(successes: int, num: int, level: float = LEVEL) -> Share:
     """
     _check_share(successes, num)
     check_probability("a level", level)
-    interval = tests.binomtest(successes, num).proportion_ci(level, method="exact")
+    interval = scipy.stats.binomtest(successes, num).proportion_ci(level, method="exact")
     return Share(successes / num, float(interval.low), float(interval.high), successes, num)
 
 
@@ -87,12 +87,12 @@ def differs(successes1: int, num1: int, successes2: int, num2: int, level: float
         _check_share(successes, num)
     check_probability("a level", level)
     first, second = successes1 / num1, successes2 / num2
-    wilson1 = tests.binomtest(successes1, num1).proportion_ci(level, method="wilson")
-    wilson2 = tests.binomtest(successes2, num2).proportion_ci(level, method="wilson")
+    wilson1 = scipy.stats.binomtest(successes1, num1).proportion_ci(level, method="wilson")
+    wilson2 = scipy.stats.binomtest(successes2, num2).proportion_ci(level, method="wilson")
     low = first - second - math.hypot(first - wilson1.low, wilson2.high - second)
     high = first - second + math.hypot(wilson1.high - first, second - wilson2.low)
     table = [[successes1, successes2], [num1 - successes1, num2 - successes2]]
-    p_value = float(tests.boschloo_exact(table, alternative="two-sided").pvalue)
+    p_value = float(scipy.stats.boschloo_exact(table, alternative="two-sided").pvalue)
     verdict = OPEN if p_value > 1 - level else FIRST if first > second else SECOND
     return Comparison(first - second, low, high, p_value, verdict)
 
@@ -221,7 +221,7 @@ def compare_edges(
     high = estimate(above, level).high if is_enough and np.isfinite(above).all() else None
     censored = sum(not np.isfinite(pair).all() for pair in bounds)
     more, less = sum(i > j for i, j in places), sum(i < j for i, j in places)
-    p_value = float(tests.binomtest(more, more + less).pvalue) if more + less else 1.0
+    p_value = float(scipy.stats.binomtest(more, more + less).pvalue) if more + less else 1.0
     mean = None if censored else float(np.mean(bounds))
     octaves = Comparison(mean, low, high, p_value, verdict(low, high))
     return EdgeComparison(octaves, more, less, len(places) - more - less, censored)
@@ -271,7 +271,7 @@ def rank_correlation(x: Sequence[float], y: Sequence[float], level: float = LEVE
 
     num, value = len(x), _correlation(ranks_x, ranks_y)
     num_pairings = math.factorial(num) if num <= MAX_EXACT else NUM_PAIRINGS
-    tried = tests.permutation_test(
+    tried = scipy.stats.permutation_test(
         (ranks_x,), statistic, permutation_type="pairings", n_resamples=num_pairings, vectorized=True, rng=0
     )
     low, high = correlation_interval(value, num, level)
@@ -297,7 +297,7 @@ def correlation_interval(value: float, num: int, level: float = LEVEL) -> tuple[
         return None, None
     nearest = 1 - 6 / (num * (num**2 - 1))
     inner = min(max(value, -nearest), nearest)
-    half = float(tests.norm.ppf((1 + level) / 2)) * math.sqrt((1 + inner**2 / 2) / (num - 3))
+    half = float(scipy.stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + inner**2 / 2) / (num - 3))
     low, high = (math.tanh(math.atanh(inner) + side) for side in (-half, half))
     return (-1.0 if value < -nearest else low), (1.0 if value > nearest else high)
 
@@ -330,7 +330,7 @@ def _ranks(name: str, values: Any) -> np.ndarray:
     numbers = np.asarray(values, dtype=float)
     if len(numbers) < 2 or np.isnan(numbers).any() or (numbers == numbers[0]).all():
         raise ValueError(f"{name}: a rank correlation needs two or more numbers, not NaN, not all equal")
-    ranks = tests.rankdata(numbers)
+    ranks = scipy.stats.rankdata(numbers)
     return ranks - ranks.mean()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy import stats as tests
+import scipy  # whose stats take a second, and are imported where they are asked
 
 from depthlaw.sims.stats import LEVEL, estimate
 from depthlaw.sims.training.outcomes import check_probability
@@ -30,7 +30,7 @@ def largest_sd(values: Sequence[float | None], level: float = 0.8) -> float:
     if pilot.standard_error is None:
         raise ValueError("a standard deviation needs two values")
     sd = pilot.standard_error * math.sqrt(pilot.num)
-    return sd * math.sqrt((pilot.num - 1) / float(tests.chi2.ppf(1 - level, pilot.num - 1)))
+    return sd * math.sqrt((pilot.num - 1) / float(scipy.stats.chi2.ppf(1 - level, pilot.num - 1)))
 
 
 def seeds_for_difference(
@@ -63,8 +63,8 @@ def power_of_difference(
 ) -> float:
     """How often num seeds (on each side) find the difference: that a noncentral t lies outside Student's limits."""
     degrees, pairs = (num - 1, num) if is_paired else (2 * num - 2, num / 2)
-    shift, limit = abs(difference) / sd * math.sqrt(pairs), float(tests.t.ppf((1 + level) / 2, degrees))
-    return float(tests.nct.sf(limit, degrees, shift) + tests.nct.cdf(-limit, degrees, shift))
+    shift, limit = abs(difference) / sd * math.sqrt(pairs), float(scipy.stats.t.ppf((1 + level) / 2, degrees))
+    return float(scipy.stats.nct.sf(limit, degrees, shift) + scipy.stats.nct.cdf(-limit, degrees, shift))
 
 
 def seeds_for_shares(p1: float, p2: float, level: float = LEVEL, power: float = POWER) -> int:
@@ -84,7 +84,7 @@ def seeds_for_shares(p1: float, p2: float, level: float = LEVEL, power: float = 
     if not (0 <= p1 <= 1 and 0 <= p2 <= 1 and p1 != p2):
         raise ValueError(f"two different shares from 0 to 1, not {p1:g} and {p2:g}")
     null, other = (p1 + p2) * (2 - p1 - p2) / 2, p1 * (1 - p1) + p2 * (1 - p2)
-    ends = [float(tests.norm.ppf(end)) for end in ((1 + level) / 2, power)]
+    ends = [float(scipy.stats.norm.ppf(end)) for end in ((1 + level) / 2, power)]
     normal = ((ends[0] * math.sqrt(null) + ends[1] * math.sqrt(other)) / (p1 - p2)) ** 2
     for num in range(max(2, int(min(normal / 2, MAX_SEEDS))), MAX_SEEDS_OF_SHARES + 1):
         if power_of_shares(num, p1, p2, level) >= power:
@@ -96,7 +96,7 @@ def power_of_shares(num: int, p1: float, p2: float, level: float = LEVEL) -> flo
     """How often ``differs`` finds a difference of shares p1 and p2 with num seeds on each side."""
     counts, least = np.arange(num + 1), np.array(_least_larger(num, level))
     return sum(
-        float(np.dot(tests.binom.pmf(counts, num, low), tests.binom.sf(least - 1, num, high)))
+        float(np.dot(scipy.stats.binom.pmf(counts, num, low), scipy.stats.binom.sf(least - 1, num, high)))
         for low, high in ((p1, p2), (p2, p1))
     )
 
@@ -112,7 +112,7 @@ def _least_larger(num: int, level: float) -> tuple[int, ...]:
     for count in range(num + 1):
         while least <= num:
             table = [[least, count], [num - least, num - count]]
-            if 2 * float(tests.boschloo_exact(table, alternative="greater").pvalue) <= 1 - level:
+            if 2 * float(scipy.stats.boschloo_exact(table, alternative="greater").pvalue) <= 1 - level:
                 break
             least += 1
         least_of.append(least)

@@ -13,6 +13,7 @@ import pytest
 from scipy.special import stdtrit
 
 from depthlaw.theory.kernel.gram import Gram, mean_root
+from depthlaw.theory.kernel.setting import Heads
 from depthlaw.theory.kernel.softmax import Attention, Gains
 
 FAMILY_ERROR = 1e-3
@@ -212,3 +213,19 @@ def test_forward_and_backward_are_those_of_drawn_heads(case: Case) -> None:
     assert outside(case, means) == set()
     assert len(means) == 12
     assert outside(case, {name: 1.25 * value for name, value in means.items()}) == set(means)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_heads_that_are_turned_by_nothing_are_heads_that_are_not_turned(case: Case) -> None:
+    """What reaches them is made vector by vector, and as products of matrices where nothing turns."""
+    queries, sources = (Gram(0.0, -gram) for gram in (case.queries, case.sources))
+    heads, places = Heads(rotary_base=10.0), tuple(np.zeros(size) for size in case.allowed.shape)
+    how = {"head_size": 6, "heads": heads, "positions": places, "num_points": 64, "which": (1,)}
+    attention = Attention(queries, sources, case.allowed, case.groups, GAINS, **how)
+    turned = attention.backward(case.at_out, case.scale, with_roots=False)
+    attention.has_rotary = False
+    plain = attention.backward(case.at_out, case.scale, with_roots=False)
+    for name in ("q", "k", "v"):
+        expected = getattr(plain, name)
+        np.testing.assert_allclose(getattr(turned, name), expected, rtol=0, atol=1e-12 * abs(expected).max())
+        assert abs(expected).max() > 1e-3

@@ -159,6 +159,6 @@ def test_what_is_not_derived_is_refused(change: dict, said: str) -> None:
 
 
 def test_tokens_are_counted_at_each_visit() -> None:
-    network = Transformer(encoder=layers(1), visits=20)
-    with pytest.raises(ValueError, match="at most 256 tokens in all, counted at each visit, not 20 x 16"):
+    network = Transformer(encoder=layers(1), visits=40)
+    with pytest.raises(ValueError, match="at most 512 tokens in all, counted at each visit, not 40 x 16"):
         predict_kernel(network, Inputs(num_tokens=16), ["sgd"])

@@ -262,7 +262,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "num_tokens": (lambda: Inputs(num_tokens=0), "num_tokens is at least 1, not 0"),
     "batch_size": (lambda: Inputs(batch_size=-2), "batch_size is at least 1, not -2"),
-    "too many": (lambda: Inputs(num_tokens=129, batch_size=2), "at most 256 tokens in all, not 2 x 129"),
+    "too many": (lambda: Inputs(num_tokens=257, batch_size=2), "at most 512 tokens in all, not 2 x 257"),
     "correlation below": (lambda: Inputs(correlation=-0.1), "between 0 and 1, not at -0.1"),
     "readout": (lambda: Inputs(readout="first"), "readout .* not 'first'"),
     "loss": (lambda: Inputs(loss="mse"), "loss .* not 'mse'"),

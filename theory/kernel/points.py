@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
 from depthlaw.theory.kernel.gram import Array
+
+if TYPE_CHECKING:
+    from scipy.stats.qmc import Sobol
 
 _MOST_DIMENSIONS = 16_384
 """The most dimensions of one Sobol sequence; further dimensions are the same points in another order."""
@@ -33,16 +37,22 @@ def normals(number: int, shape: tuple[int, ...], which: tuple[int | Array, ...])
 @cache
 def _base(number: int, dimensions: int) -> tuple[Array, Array]:
     """The points of [0, 1)^dimensions, and how far each coordinate moves from one average to the next."""
-    from scipy.stats import qmc  # a third of a second, which only averages over points should cost
-
     columns, left = [], dimensions
     while left > 0:
         size = min(left, _MOST_DIMENSIONS)
         exponent = int(np.ceil(np.log2(number)))
-        sequence = qmc.Sobol(size, scramble=True, rng=_SCRAMBLE + len(columns)).random_base2(exponent)
-        columns.append(sequence[:number])
+        sequence = _sequence(size, _SCRAMBLE + len(columns)).reset()
+        columns.append(sequence.random_base2(exponent)[:number])
         left -= size
     return np.concatenate(columns, axis=1), np.sqrt(_primes(dimensions)) % 1.0
+
+
+@cache
+def _sequence(dimensions: int, seed: int) -> Sobol:
+    """One scrambled sequence, of which fewer points are the first of more."""
+    from scipy.stats.qmc import Sobol  # a second, which only averages over points should cost
+
+    return Sobol(dimensions, scramble=True, rng=seed)
 
 
 @cache

@@ -95,7 +95,7 @@ def predict_kernel(
     """The update of a real Transformer's first step, by optimizer and role, at infinite width.
 
     network: a ``Transformer``, plain numbers.
-    inputs: what it is given and what of it is read, at most 256 tokens in all, counted at each visit of a layer.
+    inputs: what it is given and what of it is read, at most 512 tokens in all, counted at each visit of a layer.
     optimizers: names of ``theory.optimizers.OPTIMIZERS`` or ``MIXED``.
     advance: told, as it goes, how many sublayers were passed, two for each (forward and backward).
     effort: how many quasi-random points, in units of what is usual. replicates: sets of them;

@@ -37,9 +37,9 @@ BEFORE: Mapping[str, tuple[str, ...]] = {
 }
 """The matrices between a sublayer's input and a norm at this place: where one is 0, the norm has nothing to divide."""
 
-MOST_TOKENS = 256
-"""The most tokens in all sequences together: the cost of a sublayer grows as their third power, and as the fourth with
-rotary positions."""
+MOST_TOKENS = 512
+"""The most tokens in all sequences together: the cost of a sublayer grows as their third power, and with rotary
+positions as that times the size of a head."""
 MOST_HEAD_SIZE = 4096
 """Each number of a head is a dimension of the quasi-random points."""
 
@@ -297,10 +297,10 @@ class Inputs:
     >>> from depthlaw.theory.kernel.predict import Inputs
     >>> Inputs(num_tokens=3, batch_size=2, readout="last").read.tolist()
     [2, 5]
-    >>> Inputs(num_tokens=512)
+    >>> Inputs(num_tokens=1024)
     Traceback (most recent call last):
         ...
-    ValueError: a prediction takes at most 256 tokens in all, not 1 x 512
+    ValueError: a prediction takes at most 512 tokens in all, not 1 x 1024
     """
 
     num_tokens: int = 16

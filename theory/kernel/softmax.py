@@ -35,8 +35,8 @@ from depthlaw.theory.kernel.gram import Array, Gram, entry_sum, factor, outer
 from depthlaw.theory.kernel.points import normals
 from depthlaw.theory.kernel.setting import DRAWN_SIZE, Heads
 
-_CHUNK = 2**22
-"""How many numbers one step of the backward average holds."""
+_CHUNK = 2**16
+"""How many numbers one step of the backward average holds: what a processor has at hand."""
 _ALONE = 1e-8
 """The share of all sources but one below which a token sees that one alone: M_t V M_t^T goes as its square, which is
 less than rounding."""
@@ -268,8 +268,8 @@ class Attention:
         query = _each(self.query_factor) if self.query is None else self.query
         pairs = _each(gradient) * (query @ query.mT)
         seen = pairs @ bent
-        first, second, third = (_summed(bent, x) for x in (seen, along * seen, (pairs * means) @ bent))
-        to_k = self.values * first - second - second.mT + third
+        cross = _summed(bent, (pairs * means / 2) @ bent - along * seen)
+        to_k = self.values * _summed(bent, seen) + cross + cross.mT
         return to_q, to_k, to_q, to_k
 
     @cached_property
@@ -308,11 +308,11 @@ class Attention:
         assert self.query is not None and self.keys is not None
         query, keys, bent, weights = (x[..., chunk, :, :] for x in (self.query, self.keys, self.bent, self.weights))
         # (..., points, n, m of the noise, K): what reaches q_t by each direction of the noise, turned back
-        mean = _times(weights, self.value_factor)[..., None, :]
-        moved = bent[..., None] * (self.value_factor[..., None, None, :, :] - mean)
-        at_q = self._turned(moved.mT @ keys[..., None, :, :], self.positions[0], -1)
+        at_q = _each(_each(self.value_factor.mT)) @ (bent[..., None] * keys[..., None, :, :])
+        at_q -= _times(weights, self.value_factor)[..., None] * (bent @ keys)[..., None, :]
+        at_q = self._turned(at_q, self.positions[0], -1)
         unit_q = gradient * _gram_of(at_q)
-        to_q = gradient * _gram_of(at_q if self.query_norm is None else self.query_norm.back(at_q, chunk))
+        to_q = unit_q if self.query_norm is None else gradient * _gram_of(self.query_norm.back(at_q, chunk))
         # (..., points, m, n, K): each q_t as k_s meets it, turned back by the angle of s
         met = np.broadcast_to(query[..., None, :, :], (*keys.shape[:-1], *query.shape[-2:]))
         met = self._turned(met, self.positions[1], -1)
@@ -321,18 +321,17 @@ class Attention:
         return to_q, to_k, unit_q, unit_k
 
     def _met(self, met: Array, chunk: slice, gradient: Array) -> Array:
-        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (..., points, m, n, K), source by source."""
+        """The Gram matrix at k of sum_t (M_t^T noise_t)_s times ``met`` (..., points, m, n, K), by the four terms of
+        ``_steering``."""
         bent, along, means = (x[..., chunk, :, :] for x in (self.bent, self._along, self._means))
-        *front, m, n, size = met.shape
-        every = met.reshape(*front, m * n, size).mT
-        rows = []
-        for s in range(m):
-            pairs = (met[..., s, :, :] @ every).reshape(*front, n, m, n)  # of t and s, and of s' and t'
-            values = self.values[..., None, s, None, :]
-            steps = (means - along[..., None, :, s])[..., None, :] + (values - along)[..., None]
-            weights = (_each(gradient) * bent[..., s, None])[..., None, :]
-            rows.append(((pairs * steps * weights).sum(-3) * bent.mT).sum((-3, -1)))
-        return np.stack(rows, -2)
+        met = bent.mT[..., None] * met
+        gradient = _each(_each(gradient))
+        seen = gradient @ met
+        rest = (means[..., None, :, :] * gradient / 2) @ met
+        rest -= along.mT[..., None] * seen
+        rows, seen, rest = (x.reshape(*x.shape[:-2], -1) for x in (met, seen, rest))
+        cross = (rows @ rest.mT).sum(-3)
+        return self.values * (rows @ seen.mT).sum(-3) + cross + cross.mT
 
     def _roots(
         self, at_out: Array, at_mixed: Array, mixed_scale: Array, at_values_too: Array | None

@@ -49,7 +49,7 @@ _MOST_KEPT = 2**28
 """Bytes of samples that a walk keeps for its way back."""
 _MOST_AT_ONCE = 2**17
 """How many numbers the samples of one average have where several sets of points are walked at once."""
-_MOST_WAITING = 2**19
+_MOST_WAITING = 2**21
 """About how many numbers parts are made of that are made together."""
 _MOST_HELD = 2**27
 """How many numbers a walk holds where it is of several sets of points."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_WALKED, MOST_BUILT = 10_000, 100_000
 """Sublayers that --attention goes through one by one, and that networks which are built may have."""
-MOST_TOKENS = 256
+MOST_TOKENS = 512
 """As ``theory.kernel.setting`` has it, without its imports."""
 ATTENTION = "With --attention"
 BLOCK = "With --attention: blocks that people train"

@@ -253,7 +253,7 @@ def _share_on_record(s: Values) -> Answers:
     return Answers(holds=answers, numbers=numbers | {"seeds": len(start)})
 
 
-_ROOT = simplify(M**QUARTER / _COUPLING)
+_ROOT = M**QUARTER / _COUPLING
 _FIRST_ABOVE = int(floor(_ROOT**4)) + 1
 """The least M at which the share is above 1."""
 _SHARE = f"M^(1/4)/{_ROOT.evalf(3)}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, linear_regression, stdev
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import (
@@ -32,8 +32,10 @@ from depthlaw.paper_checks.experiments.after_start import (
 from depthlaw.paper_checks.experiments.after_start_laws import laws_of, slope_of
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.sims.stats import Estimate, estimate
-from depthlaw.sims.training.train import Moves, TrainResult
 from depthlaw.theory.kernel.after_start import LAWS
+
+if TYPE_CHECKING:
+    from depthlaw.sims.training.train import Moves, TrainResult
 
 NAME = "after-start"
 UNITS = ("steps", "rate x steps / init std", "rate x steps x U at step 0")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,7 +34,9 @@ from depthlaw.paper_checks.routes.checks import Answers
 from depthlaw.paper_checks.routes.training.arms import Answered
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 from depthlaw.sims.training.planning import seeds_for_difference
-from depthlaw.sims.training.train import TrainResult
+
+if TYPE_CHECKING:
+    from depthlaw.sims.training.train import TrainResult
 
 NAME = "best-rates"
 LEAST_SLOPES = 3

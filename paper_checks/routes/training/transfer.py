@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import ADAMW
@@ -28,7 +29,9 @@ from depthlaw.paper_checks.experiments.transfer import (
 )
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of, predicted
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
-from depthlaw.sims.training.train import TrainResult
+
+if TYPE_CHECKING:
+    from depthlaw.sims.training.train import TrainResult
 
 NAME = "transfer"
 LEAST_SEEDS = 3
