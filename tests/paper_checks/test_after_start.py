@@ -91,9 +91,11 @@ def test_the_parts_of_a_step_contradict_the_laws_that_they_do_not_fit() -> None:
 
 def test_the_nearest_law_is_the_one_that_was_put_in() -> None:
     for law in ("both", "aligned"):
-        exponents = {(s, o): slope_of(law, s, o) for o, schemes in SCHEMES.items() for s in schemes}
+        exponents = {(s, o): slope_of(law, s, o) for o in (ADAMW, MUON) for s in SCHEMES[o]}
         book = made(
-            lambda trial, step, e=exponents: trial.num_layers ** (e[trial.scheme, trial.optimizer] + 0.01 * trial.seed)
+            lambda trial, _, e=exponents: (
+                trial.num_layers ** (e.get((trial.scheme, trial.optimizer), 0) + 0.01 * trial.seed)
+            )
         )
         several = [Course.of(s, o, book) for s, o in exponents]
         best, worse = nearest(distances(several))

@@ -12,6 +12,7 @@ from depthlaw.paper_checks.experiments.after_start import (
     FLAT,
     LATE,
     LAYERS,
+    MOMENTUM,
     MUON,
     NEAR,
     SLOW,
@@ -81,11 +82,14 @@ def in_readme(record: Record) -> str:
     starts = [(of, slope_of("first", course.scheme, course.optimizer)) for course in every if (of := course.slopes(0))]
     apart = [abs(fmean(slopes) - predicted) for slopes, predicted in starts]
     of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (route.UNITS[2], route.UNITS[0]))
+    of_sgd = route.lives(every, MOMENTUM)
     text = section(
         "training",
         "after_start_in_readme",
         typical=f"{2 ** lives.mean[route.UNITS[2]]:.2g}",
         num=lives.num,
+        of_sgd=None if of_sgd is None else f"{2 ** of_sgd.mean[route.UNITS[2]]:.2g}",
+        num_of_sgd=None if of_sgd is None else of_sgd.num,
         apart=f"{max(apart):.2f}",
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
@@ -116,9 +120,8 @@ def after_start(record: Record, opening: str, images: str) -> str:
         flats="; ".join(f"{_name(course)}: {', '.join(map(str, course.not_flat)) or 'none'}" for course in flats),
         num_lives=0 if lives is None else lives.num,
         num_left_out=0 if lives is None else lives.num_left_out,
-        units=[]
-        if lives is None
-        else [[unit, _words(values), f"{2 ** lives.mean[unit]:.2g}"] for unit, values in lives.scatter.items()],
+        units=_units(lives),
+        of_sgd=_units(route.lives(every, MOMENTUM)),
         lives=[row for course in every if (row := _lives_row(course))],
         verdict_of_unit=ABSENT if lives is None else _verdict_of_unit(lives),
         late=LATE,
@@ -145,6 +148,12 @@ def after_start(record: Record, opening: str, images: str) -> str:
         d_model=trial.d_model,
         seeds=min((len(course.seeds) for course in every), default=0),
     )
+
+
+def _units(lives: route.Lives | None) -> list[list[str]]:
+    if lives is None:
+        return []
+    return [[unit, _words(values), f"{2 ** lives.mean[unit]:.2g}"] for unit, values in lives.scatter.items()]
 
 
 def _name(course: Course) -> str:

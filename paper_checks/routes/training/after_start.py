@@ -233,9 +233,10 @@ class Lives:
         return top is not None and top < COLLAPSE
 
 
-def lives(several: Sequence[Course]) -> Lives | None:
-    """Of the courses under AdamW, of the seeds that all of them have. None where there are fewer than two seeds."""
-    several = [course for course in several if course.optimizer == ADAMW]
+def lives(several: Sequence[Course], optimizer: str = ADAMW) -> Lives | None:
+    """Of the courses under an optimizer, of the seeds that all of them have. None where there are fewer than two seeds.
+    The plan asks it of AdamW."""
+    several = [course for course in several if course.optimizer == optimizer]
     seeds = sorted(set.intersection(*(set(course.seeds) for course in several))) if several else []
     by_seed: list[list[tuple[float, ...]]] = []
     num_left_out = 0
