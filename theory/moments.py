@@ -620,8 +620,8 @@ def points(act: Activation, scale: float) -> list[tuple[float, ...]]:
 
     >>> from depthlaw.theory.moments import activation, points
     >>> at = points(activation("relu2"), 2.0)
-    >>> [round(sum(weight * of[n] for weight, *of in at), 9) for n in range(4)]
-    [0.0, 2.0, 1.595769122, 1.0]
+    >>> [round(sum(weight * of[n] ** 2 for weight, *of in at), 9) for n in range(4)]
+    [4.0, 24.0, 8.0, 2.0]
     """
     rule, width, derivatives = _double_rule(), min(scale, 1), _derivatives(act)
     rows = []

@@ -11,6 +11,7 @@ from depthlaw.paper_checks.pages.markdown import THE_FORMULA, plain, section
 from depthlaw.paper_checks.routes.kernel import BY_ROLE, GROWING, NETWORK
 from depthlaw.paper_checks.verify.document import reasons
 from depthlaw.paper_checks.verify.findings import FIRST, findings
+from depthlaw.paper_checks.verify.topics import QUESTIONS
 
 Entry = dict[str, Any]
 LEGEND = (
@@ -35,34 +36,6 @@ _WAYS = {
     "infinite width": (Route.MEANFIELD, Route.KERNEL),
     "real networks": (Route.MEASURED,),
 }
-
-
-QUESTIONS: Mapping[str, Sequence[str]] = {
-    "Which branch weight and learning rate keep the update from growing with depth?": [
-        *("S1-41", "TP-01", "TP-02", "TP-03", "TP-04", "CP-01", "CP-02", "CZ-01", "MC-01", "MG-01", "DS-01", "SP-01"),
-        *("SP-02", "HP-01", "HP-02", "HB-01", "NF-01", "TF-01", "BN-01", "ES-01", "NG-01"),
-    ],
-    "Which residual weight does a post-norm want?": [
-        *("S1-25", "S1-33", "S1-35", "DN-04", "DN-05", "DN-06", "DN-07", "KE-02", "KE-04", "EM-01", "LI-06"),
-    ],
-    "What do Keel's alpha = L and its second norm do?": ["KE-02", "KE-03", "KE-04", "KE-05"],
-    "Which branch weight do looped layers want?": ["LT-01", "LO-02"],
-    "Does the variance of Pre-LN's stream explode?": [
-        *("CD-01", "CD-02", "CD-04", "CD-07", "PL-01", "AR-01", "GP-01", "GN-01", "SK-01", "S3-11"),
-    ],
-    "Where do gradients vanish or explode?": [
-        *("LI-04", "CD-03", "MX-01", "DT-01", "DY-01", "KE-02", "PL-02", "RD-01", "BT-01", "RZ-01", "SN-01", "OL-01"),
-    ],
-    "Are deep layers useless?": ["DL-01", "CD-01", "SK-01", "MX-01", "TP-05"],
-    "Are neighbouring layers alike?": ["TP-05", "CD-01", "MX-01"],
-    "Do several streams keep the identity?": ["HC-01", "HC-02", "AR-01"],
-    "Does a network begin as the identity?": ["RZ-01", "SK-01", "CT-01", "NG-01"],
-    "Does sqrt(log L) keep Sub-LN's update from growing?": ["S2-03", "S2-08", "S2-13", "S2-20", "S3-12", "S3-14"],
-    "Does DeepNorm's update stay constant?": ["DN-02", "DN-03", "DN-10", "DN-14"],
-    "Does the second order of a step vanish beside the first as a network gets deeper?": ["CP-02", "TP-03", "NF-01"],
-    "How do eps and weight decay go with depth?": ["CP-01", "CP-05"],
-}
-"""By what people ask: the claims that answer, whose source they are."""
 
 
 def merged(rows: Sequence[Entry]) -> list[Entry]:

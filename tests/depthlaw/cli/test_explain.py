@@ -153,5 +153,7 @@ def test_a_topic_finds_what_speaks_of_it() -> None:
     assert found["claims"][0]["id"] == "S1-48"
     assert {"page": "TRAINING.md", "section": "warmup"} in found["pages"]
     assert json.loads(told("explain", "warmup", "--json"))["claims"] == found["claims"]  # one word or two
+    asked = json.loads(told("explain", "does Pre-LN's variance explode?", "--json"))
+    assert [claim["id"] for claim in asked["claims"]][:2] == ["CD-01", "CD-02"], "those of the question, in its order"
     shown = told("explain", "which residual weight", COLUMNS="100")
     assert "S1-38" in shown and "depthlaw explain S1-" in shown
