@@ -443,7 +443,7 @@ class Norms:
     @cached_property
     def weight_length(self) -> Tensor:
         weight_EN = self._weight.flatten(1) if self.num_dims else self._weight[:, None]
-        return torch.linalg.vector_norm(weight_EN, dim=1)
+        return torch.linalg.vector_norm(weight_EN, dim=1, dtype=self.grad.dtype)
 
     @cached_property
     def nuclear(self) -> Tensor:
@@ -459,7 +459,8 @@ class Norms:
 
     def first_step(self, optimizer: str) -> Tensor:
         """The optimizer's real first step, (E, ...)."""
-        return first_step(optimizer, self.grad, self._weight, self.num_dims, is_branch=self._is_branch)
+        weight = self._weight.to(self.grad.dtype)
+        return first_step(optimizer, self.grad, weight, self.num_dims, is_branch=self._is_branch)
 
     def functional(self, optimizer: str) -> Tensor:
         """The update by its definition: LAMB's ||W|| ||g||_1 / sqrt(n) counts all n entries."""

@@ -426,7 +426,7 @@ class Branch:
             if value is None or gated is None or other is None or not value.shape == gated.shape == other.shape:
                 continue
             is_large = other.abs() > _SMALL_FACTOR * other.abs().max()
-            match = _match(gated[is_large], value[is_large] / other[is_large]) if is_large.any() else None
+            match = _match(_answers(gated[is_large]), value[is_large] / other[is_large]) if is_large.any() else None
             if match is not None and (name := _GATED.get(match[0] or "")):
                 return name, place == 1
         return None, False
@@ -459,17 +459,17 @@ class Branch:
         name: str | None = None if curves else "identity"
         last: Node | None = None
         way = {node for matrix in inner for node in self.flow.between(matrix, edge[0])}
-        before: list[Tensor] = []
+        before: list[tuple[int, Tensor]] = []  # of each value its size, and what the activations answer
         for node in self.flow.sorted(way):
             for index in range(len(node._input_metadata)):
                 after = values.get((node, index))
                 if after is None or not after.numel():
                     continue
-                matches = [_match(given, after) for given in before if given.numel() == after.numel()]
+                matches = [_match(answers, after) for size, answers in before if size == after.numel()]
                 matches = [match for match in matches if match is not None]
                 if matches:
                     name, last = min(matches, key=lambda match: match[1])[0], node
-                before.append(after)
+                before.append((after.numel(), _answers(after)))
         behind = set() if last is None else {*curves} & (self.flow.between(last, edge[0]) - {last})
         if last is not None and behind and not _is_line_of(self.flow.value(edge), self.flow.value((last, 0))):
             return None
@@ -588,10 +588,20 @@ def _is_line_of(after: Tensor | None, given: Tensor | None) -> bool:
     return bool(((x * y).sum(-1).abs() >= (1 - _LINE) * x.norm(dim=-1) * y.norm(dim=-1)).all())
 
 
-def _match(given: Tensor, after: Tensor) -> tuple[str | None, float] | None:
+_FEW = 1024
+"""Entries of a value by which an activation is told."""
+
+
+def _answers(given: Tensor) -> Tensor:
+    """What each of the activations gives of a value."""
+    x = given.flatten()[:_FEW].double()
+    return torch.stack([function(x) for _, function in _ACTIVATIONS])
+
+
+def _match(answers: Tensor, after: Tensor) -> tuple[str | None, float] | None:
     """The activation that gives one value of another, and its error; None where none does up to rounding."""
-    x, y = given.flatten()[:1024].double(), after.flatten()[:1024].double()
+    y = after.flatten()[:_FEW].double()
     limit = 64 * torch.finfo(after.dtype).eps * y.abs().max().item()
-    errors = [(name, (function(x) - y).abs().max().item()) for name, function in _ACTIVATIONS]
-    name, error = min(errors, key=lambda pair: pair[1])
+    errors = zip(_ACTIVATIONS, (answers - y).abs().amax(1).tolist(), strict=True)
+    (name, _), error = min(errors, key=lambda pair: pair[1])
     return (name, error) if limit > 0 and error <= limit else None
