@@ -48,17 +48,22 @@ def test_the_runs_are_of_these_networks(name: str) -> None:
 
 @pytest.mark.parametrize("name", RUN)
 def test_every_arm_has_its_seeds(name: str) -> None:
-    """Of a scheme under an optimizer, every arm has the same, from 0 on: another may have more."""
+    """Of a scheme under an optimizer, every arm that is as long has the same, from 0 on: another may have more. Longer
+    runs than the others of an optimizer may be planned and not there yet."""
+
+    def case_of(trial: Trial) -> tuple[str, str, int]:
+        return trial.scheme, trial.optimizer, trial.num_steps
+
     found, book = experiment(name), recorded(name)
-    planned = {(arm.trial.scheme, arm.trial.optimizer) for arm in found.arms}
-    there = {(trial.scheme, trial.optimizer) for trial in book.trials}
-    assert there == planned
+    planned, there = {case_of(arm.trial) for arm in found.arms}, set(map(case_of, book.trials))
+    longer = {one for one in planned for other in planned if one[:2] == other[:2] and one[2] > other[2]}
+    assert planned - longer <= there <= planned
     for case in there:
-        own = replace(found, arms=tuple(a for a in found.arms if (a.trial.scheme, a.trial.optimizer) == case))
+        own = replace(found, arms=tuple(a for a in found.arms if case_of(a.trial) == case))
         seeds = own.seeds(book)
         assert len(seeds) >= 3
         more = {seed for arm in own.arms for seed in range(arm.least_seeds) if arm.is_done(book, seed)}
-        run = {trial.seed for trial in book.trials if (trial.scheme, trial.optimizer) == case}
+        run = {trial.seed for trial in book.trials if case_of(trial) == case}
         assert run <= {*seeds, *PILOT_SEEDS, *more}, case
 
 

@@ -53,7 +53,7 @@ REFUSED = {
     "audit absent.py:build": "there is no file absent.py",
     "report --out /proc/site": "--out: the folder /proc cannot be written to",
     f"predict {STACK} --sublayers 4,8 --visits 2,3": "give several numbers of --visits or of --sublayers",
-    f"predict {STACK} --attention --layers 2 --visits 30": "counted at each visit, not 30",
+    f"predict {STACK} --attention --layers 2 --visits 40": "counted at each visit, not 40",
     f"predict {STACK} --sublayers 4 --visits 2 --width 8": "--width needs --attention",
     "predict --scheme admin --optimizer sgd --sublayers 2 --visits 2": "visits of a layer share all its numbers",
     f"measure {STACK} {KEPT} --visits 0": "--visits",
@@ -85,8 +85,8 @@ REFUSED = {
     f"predict {STACK} --sublayers 4 --precise": "--precise needs --attention",
     f"predict {STACK} --attention --sublayers 4 --heads 2": "--heads needs --width",
     f"predict {STACK} --attention --sublayers 4 --heads 3 --width 10": "--width 10 is not a multiple of --heads 3",
-    f"predict {STACK} --attention --sublayers 4 --tokens 129 --batch 2": "--batch 2 is 258: a prediction takes at most "
-    "256",
+    f"predict {STACK} --attention --sublayers 4 --tokens 257 --batch 2": "--batch 2 is 514: a prediction takes at most "
+    "512",
     f"predict {STACK} --attention --sublayers 10001": "at most 10000 are computed",
     f"predict {BOTH} --sublayers 4": "wants --layers and --decoder-layers",
     f"predict {BOTH} --layers 2 --decoder-layers 2 --causal": "the decoder is causal as it is",
@@ -202,7 +202,7 @@ LATER = (
     "did you mean deepnorm",
     "llama-2 is a recipe, a published model: write --recipe",
     *("a scheme is named twice", "a recipe is named twice", "llama-2 is a recipe", "--plot draws one scheme"),
-    *("counted at each visit, not 30", "visits of a layer share all its numbers"),
+    *("counted at each visit, not 40", "visits of a layer share all its numbers"),
     "not defined below",
     "10^270",
     "prints no",
