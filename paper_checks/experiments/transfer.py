@@ -49,8 +49,8 @@ powers of 2 from -11 to -4: the least loss was at 2^-6, as in the short runs; it
 ``learning-rates`` there was [0.002, 0.039] nats, of ``depth-mup`` [0.111, 0.248]):
 
 - Two of the decoders under AdamW are trained ``LONGER`` times as long, at the rate that the short runs tuned at 4
-  layers and an octave below it: as they are, with the first answer of ``advise``, and with depth-mup. 3 seeds; one
-  model is whole before the next begins. Every number as above, of the two rates.
+  layers and an octave below it: as they are, with the first answer of ``advise``, and with depth-mup. 3 seeds.
+  Every number as above, of the two rates.
 - A gain lasts if the interval of the longer runs lies above 0, too; it is gone if the interval has 0. No law of how the
   best rate moves is asked: two rates do not tell.
 """
@@ -78,7 +78,7 @@ _BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
 _GPT2, _LLAMA2, _VIT = (f"{OF_RECIPE}{name}" for name in ("gpt2", "llama-2", "vit"))
 LONGER = 10
 LONG = f"{ADAMW}, {LONGER} times as long"
-"""Beside the optimizers: runs that are longer."""
+"""Stands where an optimizer's name does, for AdamW's longer runs."""
 MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     ADAMW: {
         **dict.fromkeys((_GPT2, _LLAMA2, "pre-ln"), _BEFORE),
@@ -88,8 +88,8 @@ MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     MUON: dict.fromkeys((_GPT2, _LLAMA2, "pre-ln"), _EVERY),
     LONG: dict.fromkeys(("pre-ln", _GPT2), (NOTHING, "learning-rates", "depth-mup")),
 }
-"""By optimizer, the remedies of each. Those of AdamW hang on whether norms stand before the branches, or behind the
-sums."""
+"""By optimizer, or ``LONG``, the remedies of each. Those of AdamW hang on whether norms stand before the branches, or
+behind the sums."""
 _HIGHEST = {
     ADAMW: {_GPT2: -6, _LLAMA2: -5, "pre-ln": -4, "post-ln": -7, "deepnorm": -6, _VIT: -4},
     MUON: {_GPT2: -1, _LLAMA2: -2, "pre-ln": -1},

@@ -121,7 +121,8 @@ def head(records: Records) -> str:
 
 
 def _head_row(name: str, record: Record) -> dict[str, Any]:
-    trials = [arm.trial for arm in record.experiment.arms]
+    arms = record.experiment.arms
+    trials = [arm.trial for arm in arms if record.runs[arm.name].seeds] or [arm.trial for arm in arms]
     return {
         "name": name,
         "experiment": record.experiment.name,

@@ -283,6 +283,27 @@ def test_several_stand_side_by_side_as_each_does_alone(options: str) -> None:
         assert " │ ".join(f"{of['update']:.4g}" for of in row) in re.sub(" +", " ", text)
 
 
+@pytest.mark.parametrize("schemes", [("pre-ln",), ("pre-ln", "sub-ln")])
+def test_what_a_step_does_beside_the_update_is_shown(schemes: tuple[str, ...]) -> None:
+    """Of each scheme, as the JSON has it: with the power of the width that its second order goes by."""
+    options = f"--scheme {','.join(schemes)} --optimizer adam --sublayers 2,8"
+    text, found = printed(options), answer(options)
+    for one in found.get("predictions", [found]):
+        for row in one["rows"]:
+            block, hidden = (row[f"second_order_in_{where}"] for where in ("block", "hidden"))
+            unit = {"pre-ln": "d_model", "sub-ln": "sqrt(d_model)"}[one["scheme"]]
+            assert f"{row['representation']:.4g}" in text
+            assert f"{block['over_first']:.4g}/{unit}" in text
+            assert f"{hidden['over_first']:.4g}/sqrt(d_model)" in text
+
+
+def test_what_is_not_derived_beside_the_update_is_said() -> None:
+    said = "are derived of stacks of FFNs that are not gated"
+    assert said in " ".join(printed("--scheme pre-ln --optimizer adam --sublayers 2 --activation swiglu").split())
+    text = printed("--scheme pre-ln --optimizer adam --sublayers 2 --visits 1,2")
+    assert any("2 x 2" in line and line.count(" - ") == 3 for line in text.splitlines())
+
+
 # ---------------------------------------------------------------- behind the first steps
 
 
