@@ -34,7 +34,7 @@ third unit were thought of then.
 
 Signal and noise, planned when all of the above was there and no run had them:
 
-- Three of the schemes under AdamW at RATE (PARTED) are trained anew, so that each look also has two parts of the step:
+- Three of the schemes under AdamW (pre-ln, gpt2, depth-mup) are trained anew, so that each look also has two parts of the step:
   along the gradient of its own batch, and what another batch in its place would not have brought (``Moves``).
 - Numbers of a seed at a step: the share of U_t squared that is not shared with another batch, and the share along the
   own gradient, means over the depths; of what the step takes off the loss of its own batch the part that it takes off
@@ -48,38 +48,76 @@ Signal and noise, planned when all of the above was there and no run had them:
 SGD with momentum, planned when all of the above was there and none of this but a first look (pre-ln, seed 1000, 4 and
 32 layers, powers of 2 from -7 to 0: the least loss was at 2^-3 and 2^-4, and 2^-1 diverged at both):
 
-- Three of the schemes at MOMENTUM_RATE, all else as under AdamW. Every number as above, but that no law but that of the
+- The same three at a rate of 2^-4, all else as under AdamW. Every number as above, but that no law but that of the
   first step is held against it: its steps have no length of their own, and what they make of a weight hangs on the
   gradients' size. Units of time, signal and noise are of AdamW alone, as above.
+
+Is the unit one elsewhere? Planned when all of the above was there and none of this, to test what was found: lives scatter
+least in rate x steps x U_0, around 1.
+
+- Two sets that the unit was not found on, under AdamW. Other decoders (OTHERS), the rest of the schemes and recipes of
+  ``best_rates``, all else as above. And training as people do it (SCHEDULED): the rate is a peak that is reached after
+  WARMUP steps, a cosine takes it to 0, gradients are clipped to a norm of 1, and the decay is ten times as strong. Time
+  is then the sum of the rates of the steps so far in place of rate x steps.
+- Of each set and seed, over its networks that have a life in that unit: the mean of log2(life) less that of the networks
+  that the unit was found on, and the standard deviation. The unit holds in a set if the interval of the first lies
+  within COLLAPSE of 0 and that of the second below COLLAPSE; it fails if either interval lies outside. No number above
+  has these runs in it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from depthlaw.network.trials import Trial
+from depthlaw.network.trials import OF_RECIPE, Trial
 from depthlaw.paper_checks.experiments.base import Arm, Book, Experiment, Plan
 from depthlaw.paper_checks.experiments.scale import HEAD_SIZE, Scale
 
 LAYERS = (4, 8, 16, 32)
 ADAMW, MUON, MOMENTUM = "adamw", "muon+adamw", "momentum"
-SLOW_SCHEMES = ("pre-ln", "gpt2", "depth-mup")
-"""Those that are trained at the slow rate too."""
-SCHEMES = {
-    ADAMW: ("pre-ln", "gpt2", "depth-mup", "completep", "deepnorm"),
-    MUON: ("pre-ln", "depth-mup", "completep"),
-    MOMENTUM: SLOW_SCHEMES,
-}
-PARTED = SLOW_SCHEMES
-"""Those whose looks have signal and noise, at ``RATE``."""
-RATE, SLOW, MUON_RATE, MOMENTUM_RATE = 2.0**-9, 2.0**-11, 2.0**-7, 2.0**-4
+RATES = {ADAMW: 2.0**-9, MUON: 2.0**-7, MOMENTUM: 2.0**-4}
 STEPS = {ADAMW: 96, MUON: 24, MOMENTUM: 96}
+SLOW, SLOWER, SCHEDULED = "slow", 4, "scheduled"
+"""Ways to train: at a rate so many times smaller, and with warm-up, a cosine and clipping."""
+
+
+class Case(NamedTuple):
+    """What is trained at every depth. way: SLOW, SCHEDULED, or empty: at the optimizer's rate, which is constant."""
+
+    scheme: str
+    optimizer: str = ADAMW
+    way: str = ""
+
+    @property
+    def rate(self) -> float:
+        return RATES[self.optimizer] / (SLOWER if self.way == SLOW else 1)
+
+    def arm_name(self, num_layers: int) -> str:
+        return " ".join(filter(None, (self.scheme, str(num_layers), self.optimizer, self.way)))
+
+
+_THREE, _LLAMA = ("pre-ln", "gpt2", "depth-mup"), f"{OF_RECIPE}llama-2"
+FAST = tuple(
+    Case(scheme, optimizer)
+    for optimizer, schemes in {
+        ADAMW: (*_THREE, "completep", "deepnorm"),
+        MUON: ("pre-ln", "depth-mup", "completep"),
+        MOMENTUM: _THREE,
+    }.items()
+    for scheme in schemes
+)
+PLANNED = FAST + tuple(Case(scheme, way=SLOW) for scheme in _THREE)
+"""Those that the unit of time and the law behind the first step were looked for in."""
+OTHERS = tuple(Case(scheme) for scheme in ("su-pre-adam", _LLAMA))
+AS_PEOPLE_DO = tuple(Case(scheme, way=SCHEDULED) for scheme in ("pre-ln", "gpt2", _LLAMA))
+CASES = PLANNED + OTHERS + AS_PEOPLE_DO
 FLAT, COLLAPSE, NEAR = 0.25, 0.5, 0.15
 INDEPENDENT, AGREED = 2.0, 0.5
 LATE = 32
 MIDDLE = {ADAMW: 64, MUON: 16}
 """The look at which laws are asked what the optimizer made."""
 WEIGHT_DECAY = 0.01
+WARMUP = 24
 SEEDS = 4
 
 
@@ -89,25 +127,21 @@ def looks(optimizer: str, more: int = 1) -> tuple[int, ...]:
     return (0, *(2**power for power in range(last.bit_length()) if 2**power < last), last)
 
 
-def arm_name(scheme: str, optimizer: str, num_layers: int, rate: float = RATE) -> str:
-    return f"{scheme} {num_layers} {optimizer}" + " slow" * (rate == SLOW)
-
-
 def make(scale: Scale) -> Experiment:
     width = 2 * scale.d_model
     shared: dict[str, Any] = scale.shared(1) | {"d_model": width, "num_heads": width // HEAD_SIZE, "has_moves": True}
     shared |= {"batch_size": scale.batch_size // 2, "weight_decay": WEIGHT_DECAY}
-    cases = [(optimizer, scheme, RATE) for optimizer, schemes in SCHEMES.items() for scheme in schemes]
-    cases += [(ADAMW, scheme, SLOW) for scheme in SLOW_SCHEMES]
+    scheduled = {"warmup_steps": WARMUP * scale.more, "schedule": "cosine", "clip_norm": 1.0}
+    scheduled |= {"weight_decay": 10 * WEIGHT_DECAY}
     arms = []
     for layers in LAYERS:
-        for optimizer, scheme, rate in cases:
-            steps = STEPS[optimizer] * scale.more
-            own = {MUON: MUON_RATE, MOMENTUM: MOMENTUM_RATE}
-            settings = {"optimizer": optimizer, "learning_rate": own.get(optimizer, rate)}
-            settings |= {"num_steps": steps, "evaluate_every": steps, "measure_at": looks(optimizer, scale.more)}
-            trial = Trial(scheme=scheme, num_layers=layers, **shared | settings)
-            arms.append(Arm(name=arm_name(scheme, optimizer, layers, rate), trial=trial))
+        for case in CASES:
+            steps = STEPS[case.optimizer] * scale.more
+            settings = shared | {"optimizer": case.optimizer, "learning_rate": case.rate}
+            settings |= {"num_steps": steps, "evaluate_every": steps, "measure_at": looks(case.optimizer, scale.more)}
+            settings |= scheduled if case.way == SCHEDULED else {}
+            trial = Trial(scheme=case.scheme, num_layers=layers, **settings)
+            arms.append(Arm(name=case.arm_name(layers), trial=trial))
     return Experiment(
         name="after-start",
         question="For how long does the depth law of the first step live, and which law comes after it?",
