@@ -55,7 +55,8 @@ def run(
     best-rates finds the learning rate of the least loss by depth, and asks
     whether the update predicts how it moves. after-start measures what the steps
     of training really move, and asks for how long the law of the first step
-    holds. TRAINING.md has what the project found.
+    holds. transfer tunes a learning rate at 4 layers, goes to 32 with each way of
+    advise, and asks what that gains. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from depthlaw.paper_checks import experiments

@@ -34,8 +34,8 @@ third unit were thought of then.
 
 Signal and noise, planned when all of the above was there and no run had them:
 
-- Three of the schemes under AdamW (pre-ln, gpt2, depth-mup) are trained anew, so that each look also has two parts of the step:
-  along the gradient of its own batch, and what another batch in its place would not have brought (``Moves``).
+- Three of the schemes under AdamW (pre-ln, gpt2, depth-mup) are trained anew, so that each look also has two parts of
+  the step: along the gradient of its own batch, and what another batch in its place would not have brought (``Moves``).
 - Numbers of a seed at a step: the share of U_t squared that is not shared with another batch, and the share along the
   own gradient, means over the depths; of what the step takes off the loss of its own batch the part that it takes off
   the other one's; and of the latter its share of what it would be if every entry had the sign for it (agreement), and
@@ -52,17 +52,17 @@ SGD with momentum, planned when all of the above was there and none of this but 
   first step is held against it: its steps have no length of their own, and what they make of a weight hangs on the
   gradients' size. Units of time, signal and noise are of AdamW alone, as above.
 
-Is the unit one elsewhere? Planned when all of the above was there and none of this, to test what was found: lives scatter
-least in rate x steps x U_0, around 1.
+Is the unit one elsewhere? Planned when all of the above was there and none of this, to test what was found: lives
+scatter least in rate x steps x U_0, around 1.
 
 - Two sets that the unit was not found on, under AdamW. Other decoders (OTHERS), the rest of the schemes and recipes of
   ``best_rates``, all else as above. And training as people do it (SCHEDULED): the rate is a peak that is reached after
   WARMUP steps, a cosine takes it to 0, gradients are clipped to a norm of 1, and the decay is ten times as strong. Time
   is then the sum of the rates of the steps so far in place of rate x steps.
-- Of each set and seed, over its networks that have a life in that unit: the mean of log2(life) less that of the networks
-  that the unit was found on, and the standard deviation. The unit holds in a set if the interval of the first lies
-  within COLLAPSE of 0 and that of the second below COLLAPSE; it fails if either interval lies outside. No number above
-  has these runs in it.
+- Of each set and seed, over its networks that have a life in that unit: the mean of log2(life) less that of the
+  networks that the unit was found on, and the standard deviation. The unit holds in a set if the interval of the first
+  lies within COLLAPSE of 0 and that of the second below COLLAPSE; it fails if either interval lies outside. No number
+  above has these runs in it.
 """
 
 from __future__ import annotations

@@ -15,14 +15,12 @@ from pathlib import Path
 from statistics import linear_regression
 from typing import Any
 
-from depthlaw.network.network import Network
 from depthlaw.paper_checks.experiments import experiment
-from depthlaw.paper_checks.experiments.after_start import LAYERS, MIDDLE, MOMENTUM, SCHEMES, arm_name
-from depthlaw.paper_checks.experiments.kernel_laws import TRAINING_CORRELATION
+from depthlaw.paper_checks.experiments.after_start import FAST, LAYERS, MIDDLE, MOMENTUM, OTHERS, Case
+from depthlaw.paper_checks.experiments.kernel_laws import training_network
 from depthlaw.system.files import write_atomically
 from depthlaw.system.places import RESULTS
 from depthlaw.theory.kernel.after_start import LAWS
-from depthlaw.theory.schemes import scheme
 
 KEPT = RESULTS / "after-start-laws.json"
 _EFFORT = 0.25
@@ -35,19 +33,10 @@ def laws_of(optimizer: str) -> tuple[str, ...]:
     return ("first",) if optimizer == MOMENTUM else tuple(LAWS)
 
 
-def updates(name: str, optimizer: str, num_layers: int) -> dict[str, float]:
+def updates(case: Case, num_layers: int) -> dict[str, float]:
     """By law, the update of the network of an arm at the middle one of its late looks."""
-    trial = experiment("after-start").arm(arm_name(name, optimizer, num_layers)).trial
-    network = Network(
-        scheme=scheme(name),
-        arch="decoder",
-        is_causal=True,
-        num_sublayers=2 * num_layers,
-        d_model=trial.d_model,
-        num_heads=trial.num_heads,
-        num_tokens=trial.num_tokens,
-        correlation=TRAINING_CORRELATION,
-    )
+    trial = experiment("after-start").arm(case.arm_name(num_layers)).trial
+    network, optimizer = training_network(case.scheme, num_layers, trial.d_model), case.optimizer
     if optimizer == MOMENTUM:
         by_law = {"first": network.theory(optimizer, effort=_EFFORT).update}
     else:
@@ -56,9 +45,10 @@ def updates(name: str, optimizer: str, num_layers: int) -> dict[str, float]:
     return {law: float(f"{value:.{_DIGITS}g}") for law, value in by_law.items()}
 
 
-def slope_of(law: str, name: str, optimizer: str) -> float:
-    """Of log2 U on log2 N over the depths of the experiment. LookupError where it is not kept."""
-    by_depth = updates_in(KEPT, _NOTE)[optimizer][name]
+def slope_of(law: str, case: Case) -> float:
+    """Of log2 U on log2 N over the depths of the experiment; of the first step's law however it is trained. LookupError
+    where it is not kept."""
+    by_depth = updates_in(KEPT, _NOTE)[case.optimizer][case.scheme]
     logs = [math.log2(by_depth[str(n)][law]) for n in LAYERS]
     return linear_regression([math.log2(n) for n in LAYERS], logs).slope
 
@@ -73,10 +63,9 @@ def updates_in(path: Path, note: str) -> dict[str, Any]:
 
 
 def write() -> None:
-    answers = {
-        optimizer: {name: {str(n): updates(name, optimizer, n) for n in LAYERS} for name in schemes}
-        for optimizer, schemes in SCHEMES.items()
-    }
+    answers: dict[str, dict[str, Any]] = {}
+    for case in FAST + OTHERS:
+        answers.setdefault(case.optimizer, {})[case.scheme] = {str(n): updates(case, n) for n in LAYERS}
     write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 
 

@@ -225,21 +225,22 @@ def recipe_network(name: str, length: int) -> Network:
     return Network.of_recipe(model, length, model.size["d_model"], num_heads=model.size["num_heads"])
 
 
-def training_network(name: str, num_layers: int) -> Network:
-    """Of the arms that are 32 wide with that scheme and so many layers."""
+def training_network(name: str, num_layers: int, width: int = SMALL.d_model) -> Network:
+    """Of the arms with that scheme, so many layers and that width."""
+    heads = width // HEAD_SIZE
     if name.startswith(OF_RECIPE):
-        model, heads = recipe(name.removeprefix(OF_RECIPE)), SMALL.d_model // HEAD_SIZE
+        model = recipe(name.removeprefix(OF_RECIPE))
         # Where positions turn queries and keys alone, all of x_0's variance is the bytes'.
         correlation = TRAINING_CORRELATION * (2 if model.rotary_base else 1)
         sequence: dict[str, Any] = {"num_tokens": SMALL.num_tokens, "correlation": correlation}
-        return Network.of_recipe(model, num_layers, SMALL.d_model, num_heads=heads, **sequence)
+        return Network.of_recipe(model, num_layers, width, num_heads=heads, **sequence)
     return Network(
         scheme=scheme(name),
         arch="decoder",
         is_causal=True,
         num_sublayers=2 * num_layers,
-        d_model=SMALL.d_model,
-        num_heads=SMALL.d_model // HEAD_SIZE,
+        d_model=width,
+        num_heads=heads,
         num_tokens=SMALL.num_tokens,
         correlation=TRAINING_CORRELATION,
     )

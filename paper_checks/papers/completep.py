@@ -154,6 +154,7 @@ def _taken_off(s: Values) -> Answers:
     Route.NUMERIC,
     "torch's AdamW, m_L = 1 and 16: what is left of a weight after 100 steps without a gradient, or what decay takes "
     "off over what a gradient does",
+    is_slow=True,
 )
 def _left(s: Values) -> list[bool | None]:
     import torch

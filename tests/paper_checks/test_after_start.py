@@ -10,7 +10,20 @@ import pytest
 
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import experiment
-from depthlaw.paper_checks.experiments.after_start import ADAMW, LATE, LAYERS, MUON, SCHEMES, looks
+from depthlaw.paper_checks.experiments.after_start import (
+    ADAMW,
+    AS_PEOPLE_DO,
+    FAST,
+    LATE,
+    LAYERS,
+    MOMENTUM,
+    MUON,
+    OTHERS,
+    PLANNED,
+    WARMUP,
+    Case,
+    looks,
+)
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.routes.training.after_start import (
@@ -21,12 +34,14 @@ from depthlaw.paper_checks.routes.training.after_start import (
     courses,
     distances,
     holds,
+    holds_elsewhere,
     lives,
     nearest,
 )
 from tests import made_runs
 
 SEEDS = 4
+FOUND_ON = [case for case in PLANNED if case.optimizer == ADAMW]
 SEEDS_APART = (0.0, 2.0, 4.0, 6.0)
 
 
@@ -48,15 +63,15 @@ def made(moved: Callable[[Trial, int], float]) -> Book:
 def test_the_slope_and_its_half_life() -> None:
     """N^(1/(1 + t)): a slope of 1, which is half of that at step 1."""
     book = made(lambda trial, step: trial.num_layers ** (1 / (1 + step)))
-    course = Course.of("pre-ln", ADAMW, book)
+    course = Course.of(Case("pre-ln"), book)
     assert course.seeds == tuple(range(SEEDS))
     assert course.steps == list(looks(ADAMW))
     assert course.slopes(0) == pytest.approx([1.0] * SEEDS) and course.grows
     assert course.half_lives == pytest.approx([1.0] * SEEDS)
     assert course.late == pytest.approx([fmean(1 / (1 + step) for step in looks(ADAMW) if step >= LATE)] * SEEDS)
-    muon = Course.of("pre-ln", MUON, book)
+    muon = Course.of(Case("pre-ln", MUON), book)
     assert muon.late == pytest.approx([fmean(1 / (1 + step) for step in looks(MUON)[-2:])] * SEEDS)
-    flat = Course.of("pre-ln", ADAMW, made(lambda trial, step: trial.num_layers ** (0.5 * (step == 4))))
+    flat = Course.of(Case("pre-ln"), made(lambda trial, step: trial.num_layers ** (0.5 * (step == 4))))
     assert not flat.grows
     assert flat.half_lives == [None] * SEEDS
 
@@ -71,14 +86,42 @@ def test_the_unit_in_which_curves_fall_together_is_found(unit: int) -> None:
         return first * 2 ** -math.log2(1 + times[unit])
 
     # All of them have one init, so that of steps and of rate x steps the rates tell.
-    found = lives([*courses(made(moved)).values()])
+    found = lives(courses(made(moved), FOUND_ON))
     assert found is not None
     assert found.best == UNITS[unit]
     assert found.has_the_law()
 
 
+def test_where_the_rate_changes_time_is_the_sum_of_the_rates() -> None:
+    """Warm-up from 0: half of the peak's step after half of it, on average."""
+    warm, constant = (Course.of(case, made(lambda *_: 1.0)) for case in (AS_PEOPLE_DO[0], Case("pre-ln")))
+    assert constant.in_units(WARMUP, 4, 0)[1:] == pytest.approx(
+        [WARMUP * per_step for per_step in constant.in_units(1, 4, 0)[1:]]
+    )
+    for now, then in zip(warm.in_units(WARMUP, 4, 0)[1:], constant.in_units((WARMUP + 1) / 2, 4, 0)[1:], strict=True):
+        assert now == pytest.approx(then)
+    assert warm.in_units(looks(ADAMW)[-1], 4, 0)[2] < constant.in_units(looks(ADAMW)[-1], 4, 0)[2]
+
+
+@pytest.mark.parametrize(("longer", "wanted"), [(1.0, True), (2.0, False), (2**0.5, None)])
+def test_the_unit_holds_elsewhere_where_lives_are_the_same_there(longer: float, wanted: bool | None) -> None:
+    """Moves that are halved when rate x steps x U is 0.25, in the other set that many times later."""
+    wanted_there = {case.scheme for case in OTHERS}
+
+    def moved(trial: Trial, step: int) -> float:
+        first = float(trial.num_layers)
+        late = longer if trial.scheme in wanted_there and trial.schedule == "constant" else 1.0
+        return first * 2 ** -(step * trial.learning_rate * first * 4 / late * (1 + trial.seed / 20))
+
+    book = made(moved)
+    found_on, there = (lives(courses(book, cases)) for cases in (FOUND_ON, OTHERS))
+    assert found_on is not None and there is not None
+    assert found_on.best == UNITS[2]
+    assert holds_elsewhere(UNITS[2], found_on, there) is wanted
+
+
 def test_the_parts_of_a_step_contradict_the_laws_that_they_do_not_fit() -> None:
-    course = Course.of("pre-ln", ADAMW, made(lambda trial, _: float(trial.num_layers)))
+    course = Course.of(Case("pre-ln"), made(lambda trial, _: float(trial.num_layers)))
     assert course.is_parted
     for several in (course.parts(0), course.late_parts):
         assert [*several] == [pytest.approx(Parts(1 / 4, 1 / 16, 1 / 4, 1 / 5, 4.0))] * SEEDS
@@ -91,13 +134,13 @@ def test_the_parts_of_a_step_contradict_the_laws_that_they_do_not_fit() -> None:
 
 def test_the_nearest_law_is_the_one_that_was_put_in() -> None:
     for law in ("both", "aligned"):
-        exponents = {(s, o): slope_of(law, s, o) for o in (ADAMW, MUON) for s in SCHEMES[o]}
+        exponents = {case: slope_of(law, case) for case in FAST if case.optimizer != MOMENTUM}
         book = made(
             lambda trial, _, e=exponents: (
-                trial.num_layers ** (e.get((trial.scheme, trial.optimizer), 0) + 0.01 * trial.seed)
+                trial.num_layers ** (e.get(Case(trial.scheme, trial.optimizer), 0) + 0.01 * trial.seed)
             )
         )
-        several = [Course.of(s, o, book) for s, o in exponents]
+        several = [Course.of(case, book) for case in exponents]
         best, worse = nearest(distances(several))
         assert best == law
         assert "first" in worse
@@ -106,8 +149,8 @@ def test_the_nearest_law_is_the_one_that_was_put_in() -> None:
 
 
 def test_kept_laws_are_those_that_are_derived_now() -> None:
-    four, eight = (updates("gpt2", ADAMW, n) for n in LAYERS[:2])
+    four, eight = (updates(Case("gpt2"), n) for n in LAYERS[:2])
     for law in four:
-        bent = slope_of(law, "gpt2", ADAMW)
+        bent = slope_of(law, Case("gpt2"))
         assert math.log2(eight[law] / four[law]) == pytest.approx(bent, abs=0.25)
-    assert slope_of("first", "gpt2", ADAMW) > 0.5 > abs(slope_of("aligned", "gpt2", ADAMW))
+    assert slope_of("first", Case("gpt2")) > 0.5 > abs(slope_of("aligned", Case("gpt2")))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, geometric_mean
+from typing import NamedTuple
 
 from depthlaw.paper_checks.experiments.after_start import (
     ADAMW,
+    AS_PEOPLE_DO,
+    CASES,
     COLLAPSE,
     FLAT,
     LATE,
@@ -15,8 +18,12 @@ from depthlaw.paper_checks.experiments.after_start import (
     MOMENTUM,
     MUON,
     NEAR,
+    OTHERS,
+    PLANNED,
+    SCHEDULED,
     SLOW,
     STEPS,
+    Case,
 )
 from depthlaw.paper_checks.experiments.after_start_laws import laws_of, slope_of
 from depthlaw.paper_checks.pages.markdown import bracket, section
@@ -36,16 +43,16 @@ _PARTED = (0, 1, 4, 16)
 
 def in_short(record: Record) -> str:
     """The result in a paragraph. Empty where the record lacks what it needs."""
-    by_key = route.courses(record.book)
-    if len(by_key) < len(route.asked()) or min(len(course.seeds) for course in by_key.values()) < LEAST_SEEDS:
+    every = route.courses(record.book)
+    if len(every) < len(CASES) or min(len(course.seeds) for course in every) < LEAST_SEEDS:
         return ""
-    several = [course for course in by_key.values() if course.optimizer == ADAMW]
-    fast = [course for course in several if course.rate != SLOW]
+    several = _under(ADAMW, every)
+    fast = [course for course in several if course.case.way != SLOW]
     nearest, worse = route.nearest(route.distances(fast))
     lives = route.lives(several)
     best = None
     if lives is not None:
-        scatter, typical = _words(lives.scatter[lives.best]), f"{2 ** lives.mean[lives.best]:.2g}"
+        scatter, typical = _words(lives.scatter[lives.best]), f"{lives.typical(lives.best):.2g}"
         best = {"unit": lives.best, "scatter": scatter, "typical": typical}
     return section(
         "training",
@@ -55,57 +62,62 @@ def in_short(record: Record) -> str:
         growing=[[_name(course), _steps(course)] for course in several if course.grows],
         seeds=min(len(course.seeds) for course in several),
         agreeing=[
-            (course.scheme, *(_words([parts.agreement for parts in of]) for of in (course.parts(0), course.late_parts)))
+            (
+                course.case.scheme,
+                *(_words([parts.agreement for parts in of]) for of in (course.parts(0), course.late_parts)),
+            )
             for course in fast
             if course.is_parted
         ],
         late=LATE,
         best=best,
+        elsewhere=[] if lives is None else _elsewhere(every, lives, lives.best),
         has_law=lives is not None and lives.has_the_law(),
         falls=lives is not None and lives.fall_together(),
         steps_scatter=NOTHING if lives is None else _words(lives.scatter[route.UNITS[0]]),
         nearest=nearest,
         worse=worse,
-        holding=[course.scheme for course in fast if route.holds(nearest, course)],
-        failing=[course.scheme for course in fast if not route.holds(nearest, course)],
+        holding=[course.case.scheme for course in fast if route.holds(nearest, course)],
+        failing=[course.case.scheme for course in fast if not route.holds(nearest, course)],
     ).strip()
 
 
 def in_readme(record: Record) -> str:
     """The result in a few sentences. Empty where the record has no lives of two seeds."""
-    every = [*route.courses(record.book).values()]
-    if (lives := route.lives(every)) is None:
+    every = route.courses(record.book)
+    found_on, last = _under(ADAMW, every), route.UNITS[-1]
+    if (lives := route.lives(found_on)) is None:
         return ""
-    growing = [course for course in every if course.scheme in ("pre-ln", "gpt2") and course.optimizer == ADAMW]
+    growing = [course for course in found_on if course.case.scheme in ("pre-ln", "gpt2")]
     steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
     known = [life for life in steps if life is not None]
-    starts = [(of, slope_of("first", course.scheme, course.optimizer)) for course in every if (of := course.slopes(0))]
-    apart = [abs(fmean(slopes) - predicted) for slopes, predicted in starts]
-    of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (route.UNITS[2], route.UNITS[0]))
-    of_sgd = route.lives(every, MOMENTUM)
+    starts = [(slopes, slope_of("first", course.case)) for course in every if (slopes := course.slopes(0))]
+    of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (last, route.UNITS[0]))
+    of_sgd = route.lives(_under(MOMENTUM, every))
     text = section(
         "training",
         "after_start_in_readme",
-        typical=f"{2 ** lives.mean[route.UNITS[2]]:.2g}",
+        typical=f"{lives.typical(last):.2g}",
         num=lives.num,
-        of_sgd=None if of_sgd is None else f"{2 ** of_sgd.mean[route.UNITS[2]]:.2g}",
+        of_sgd=None if of_sgd is None else f"{of_sgd.typical(last):.2g}",
         num_of_sgd=None if of_sgd is None else of_sgd.num,
-        apart=f"{max(apart):.2f}",
+        apart=f"{max(abs(fmean(slopes) - predicted) for slopes, predicted in starts):.2f}",
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
         scatter=f"{2**of_unit:.2f}",
         in_steps=f"{2**of_steps:.1f}",
         fewest=f"{min(known):.1g}",
         most=f"{max(known):.0f}",
+        elsewhere=_elsewhere(every, lives, last),
     )
     return " ".join(text.split())
 
 
 def after_start(record: Record, opening: str, images: str) -> str:
-    every = [*route.courses(record.book).values()]
-    fast = [course for course in every if course.rate != SLOW]
-    parted = [course for course in fast if course.is_parted and course.optimizer == ADAMW]
-    lives = route.lives(every)
+    every = route.courses(record.book)
+    fast = [course for course in every if not course.case.way]
+    parted = [course for course in fast if course.is_parted and course.case.optimizer == ADAMW]
+    lives, last = route.lives(_under(ADAMW, every)), route.UNITS[-1]
     flats = [course for course in every if _is_flat(course)]
     trial = record.experiment.arms[0].trial
     return section(
@@ -121,7 +133,10 @@ def after_start(record: Record, opening: str, images: str) -> str:
         num_lives=0 if lives is None else lives.num,
         num_left_out=0 if lives is None else lives.num_left_out,
         units=_units(lives),
-        of_sgd=_units(route.lives(every, MOMENTUM)),
+        of_sgd=_units(route.lives(_under(MOMENTUM, every))),
+        elsewhere=[] if lives is None else _elsewhere(every, lives, last),
+        last=last,
+        collapse=COLLAPSE,
         lives=[row for course in every if (row := _lives_row(course))],
         verdict_of_unit=ABSENT if lives is None else _verdict_of_unit(lives),
         late=LATE,
@@ -153,11 +168,41 @@ def after_start(record: Record, opening: str, images: str) -> str:
 def _units(lives: route.Lives | None) -> list[list[str]]:
     if lives is None:
         return []
-    return [[unit, _words(values), f"{2 ** lives.mean[unit]:.2g}"] for unit, values in lives.scatter.items()]
+    return [[unit, _words(values), f"{lives.typical(unit):.2g}"] for unit, values in lives.scatter.items()]
+
+
+def _under(optimizer: str, every: Sequence[Course], cases: Sequence[Case] = PLANNED) -> list[Course]:
+    return [course for course in every if course.case in cases and course.case.optimizer == optimizer]
+
+
+class Elsewhere(NamedTuple):
+    """Of a set that the unit was not found on, its networks with a life and without, and what they say of the unit."""
+
+    name: str
+    num: int
+    num_left_out: int
+    scatter: str
+    typical: str
+    verdict: str
+
+
+def _elsewhere(every: Sequence[Course], found_on: route.Lives, unit: str) -> list[Elsewhere]:
+    """Of the sets that have as many seeds."""
+    sets = {"other decoders": OTHERS, "warm-up, a cosine and clipping": AS_PEOPLE_DO}
+    verdicts = {True: "holds", False: "fails", None: "neither holds nor fails, as far as these seeds tell"}
+    rows = list[Elsewhere]()
+    for name, cases in sets.items():
+        there = route.lives(_under(ADAMW, every, cases))
+        if there is not None and len(there.middles[unit]) == len(found_on.middles[unit]):
+            verdict = verdicts[route.holds_elsewhere(unit, found_on, there)]
+            told = _words(there.scatter[unit]), f"{there.typical(unit):.2g}", verdict
+            rows.append(Elsewhere(name, there.num, there.num_left_out, *told))
+    return rows
 
 
 def _name(course: Course) -> str:
-    return f"{course.scheme}, {course.optimizer} at 2^{math.log2(course.rate):g}"
+    case = course.case
+    return f"{case.scheme}, {case.optimizer} at 2^{math.log2(case.rate):g}" + f", {SCHEDULED}" * (case.way == SCHEDULED)
 
 
 def _is_flat(course: Course) -> bool:
@@ -187,7 +232,7 @@ def _slopes_row(course: Course) -> list[str]:
     return [
         _name(course),
         str(len(course.seeds)),
-        f"{slope_of('first', course.scheme, course.optimizer):.2f}",
+        f"{slope_of('first', course.case):.2f}",
         *(_words(course.slopes(step)) if step in course.steps else NOTHING for step in _SHOWN),
         _words(course.late),
         _steps(course) if course.grows else NOTHING,
@@ -198,8 +243,8 @@ def _lives_row(course: Course) -> list[str]:
     """Empty where no seed of any depth has a life; a dash where not every seed of a depth has one."""
     rows: list[tuple[str, str]] = []
     for n in LAYERS:
-        lives = [course.life(n, seed) for seed in range(len(course.seeds))]
-        known = [(life, life * course.units(n, seed)[-1]) for seed, life in enumerate(lives) if life]
+        lives = [course.lifetimes(n, seed) for seed in range(len(course.seeds))]
+        known = [(life[0], life[-1]) for life in lives if life is not None]
         is_whole = len(known) == len(lives)
         means = [f"{geometric_mean(column):.2g}" for column in zip(*known, strict=True)] if is_whole else [NOTHING] * 2
         rows.append((means[0], means[1]))
@@ -210,9 +255,9 @@ def _lives_row(course: Course) -> list[str]:
 
 def _laws_row(course: Course) -> list[str]:
     def cell(law: str) -> str:
-        if law not in laws_of(course.optimizer):
+        if law not in laws_of(course.case.optimizer):
             return NOTHING
-        return f"{slope_of(law, course.scheme, course.optimizer):z.2f}" + " +" * route.holds(law, course)
+        return f"{slope_of(law, course.case):z.2f}" + " +" * route.holds(law, course)
 
     return [_name(course), _words(course.late), *map(cell, LAWS)]
 
@@ -246,7 +291,7 @@ def _made_row(course: Course) -> list[str]:
         _name(course),
         str(last),
         *(" and ".join(f"{mean('weights', n, step):.4f}" for n in both) for step in (0, last)),
-        *(f"{mean('made', LAYERS[-1], last) / (course.rate * length):.2f}" for length in (last, math.sqrt(last))),
+        *(f"{mean('made', LAYERS[-1], last) / (course.case.rate * length):.2f}" for length in (last, math.sqrt(last))),
         *(f"{stream(step):.1f}" for step in (0, last)),
     ]
 
@@ -264,13 +309,13 @@ def _verdict_of_unit(lives: route.Lives) -> str:
 def _verdict_of_law(fast: Sequence[Course]) -> str:
     parts = []
     for optimizer in (ADAMW, MUON):
-        several = [course for course in fast if course.optimizer == optimizer]
+        several = _under(optimizer, fast)
         if not several or min(len(course.seeds) for course in several) < 2:
             continue
         by_law = route.distances(several)
         best, worse = route.nearest(by_law)
         away = ", ".join(f"{law} {_words(values)}" for law, values in by_law.items())
-        holding = [course.scheme for course in several if route.holds(best, course)]
+        holding = [course.case.scheme for course in several if route.holds(best, course)]
         parts.append(
             f"Under {optimizer} the root mean square distance of the late exponents from each law's is: {away}. The "
             f"nearest is {best}"

@@ -9,9 +9,8 @@ from typing import Any
 
 from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
 from depthlaw.paper_checks.experiments import NAMES
-from depthlaw.paper_checks.experiments.after_start import ADAMW
+from depthlaw.paper_checks.experiments.after_start import ADAMW, PLANNED
 from depthlaw.paper_checks.experiments.after_start import LAYERS as AFTER_LAYERS
-from depthlaw.paper_checks.experiments.after_start import RATE as AFTER_RATE
 from depthlaw.paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
 from depthlaw.paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
 from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, MIDDLE, MORE_SCHEMES, SCHEMES, gpt
@@ -324,9 +323,10 @@ def _updates_panels(record: Record) -> list[Panel]:
 
 def _later_panels(record: Record) -> list[Panel]:
     """The slope by step; then, in each unit of time, what is left of the move at step 0."""
-    of_adamw = [course for course in after_start.courses(record.book).values() if course.optimizer == ADAMW]
+    found_on = [case for case in PLANNED if case.optimizer == ADAMW]
+    of_adamw = after_start.courses(record.book, found_on)
     names = {after_start.UNITS[0]: "step", after_start.UNITS[1]: "rate x steps / init std of fc2"}
-    slopes = [_slope_curve(course) for course in of_adamw if course.rate == AFTER_RATE]
+    slopes = [_slope_curve(course) for course in of_adamw if not course.case.way]
     return [
         Panel(
             title="how the move grows with depth",
@@ -355,22 +355,21 @@ def _slope_curve(course: after_start.Course) -> Curve:
     for step in course.steps:
         of_seeds = estimate(course.slopes(step))
         points.append((step, of_seeds.mean, of_seeds.low, of_seeds.high))
-    return Curve.of_scheme(course.scheme, points=points, line=[(x, y) for x, y, *_ in points])
+    return Curve.of_scheme(course.case.scheme, points=points, line=[(x, y) for x, y, *_ in points])
 
 
 def _left_curve(course: after_start.Course, num_layers: int, at: int) -> Curve:
     """The geometric mean over the seeds; at: the unit of time."""
-    unit = fmean(course.units(num_layers, seed)[at] for seed in range(len(course.seeds)))
     firsts = course.updates(num_layers, 0)
     line = [
         (
-            step * unit,
+            fmean(course.in_units(step, num_layers, seed)[at] for seed in range(len(course.seeds))),
             geometric_mean(u / first for u, first in zip(course.updates(num_layers, step), firsts, strict=True)),
         )
         for step in course.steps
         if step
     ]
-    return Curve.of_scheme(course.scheme, "", line=line, width=1.0 if course.rate == AFTER_RATE else 2.0)
+    return Curve.of_scheme(course.case.scheme, "", line=line, width=2.0 if course.case.way else 1.0)
 
 
 _BY_REMEDY = {

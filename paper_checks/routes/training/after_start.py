@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import (
-    ADAMW,
     AGREED,
+    CASES,
     COLLAPSE,
     FLAT,
     INDEPENDENT,
@@ -23,11 +23,8 @@ from depthlaw.paper_checks.experiments.after_start import (
     LAYERS,
     MUON,
     NEAR,
-    RATE,
-    SCHEMES,
-    SLOW,
-    SLOW_SCHEMES,
-    arm_name,
+    SCHEDULED,
+    Case,
 )
 from depthlaw.paper_checks.experiments.after_start_laws import laws_of, slope_of
 from depthlaw.paper_checks.experiments.base import Book
@@ -43,25 +40,29 @@ UNITS = ("steps", "rate x steps / init std", "rate x steps x U at step 0")
 
 @dataclass(frozen=True)
 class Course:
-    """Of a scheme, optimizer and rate, by seed: its moves by depth and step.
+    """Of a case, by seed: its moves by depth and step.
 
-    moves: by depth, of each seed, by step. A run that diverged has none from then on.
+    moves: by depth, of each seed, by step. A run that diverged has none from then on. shares: of the case's rate, by
+    step; empty where all are 1.
     """
 
-    scheme: str
-    optimizer: str
-    rate: float
+    case: Case
     seeds: tuple[int, ...]
     moves: Mapping[int, Sequence[Mapping[int, Moves]]]
+    shares: Sequence[float] = ()
 
     @classmethod
-    def of(cls, scheme: str, optimizer: str, book: Book, rate: float = RATE, scale: str = "small") -> Course:
-        plan = experiment(NAME, scale)
-        arms = {n: plan.arm(arm_name(scheme, optimizer, n, rate)) for n in LAYERS}
+    def of(cls, case: Case, book: Book) -> Course:
+        plan = experiment(NAME)
+        arms = {n: plan.arm(case.arm_name(n)) for n in LAYERS}
         there = sorted({trial.seed for trial in book.trials})
         seeds = tuple(seed for seed in there if all(arm.at(seed) in book for arm in arms.values()))
         moves = {n: [_moves_of(book[arm.at(seed)]) for seed in seeds] for n, arm in arms.items()}
-        return cls(scheme, optimizer, arms[LAYERS[0]].trial.learning_rate, seeds, moves)
+        shares: list[float] = []
+        if case.way == SCHEDULED:
+            config = arms[LAYERS[0]].trial.lower()
+            shares = [config.rate_at(step) for step in range(config.num_steps)]
+        return cls(case, seeds, moves, shares)
 
     @property
     def steps(self) -> list[int]:
@@ -82,7 +83,7 @@ class Course:
     def late(self) -> list[float]:
         """The mean slope of each seed over the late looks."""
         steps = self.steps
-        chosen = steps[-2:] if self.optimizer == MUON else [step for step in steps if step >= LATE]
+        chosen = steps[-2:] if self.case.optimizer == MUON else [step for step in steps if step >= LATE]
         return [fmean(values) for values in zip(*(self.slopes(step) for step in chosen), strict=True)]
 
     @property
@@ -116,12 +117,19 @@ class Course:
         first = _update(by_step[0])
         return crossing({step: math.log2(_update(moves) / first) for step, moves in by_step.items()}, -1.0)
 
-    def units(self, num_layers: int, seed: int) -> tuple[float, float, float]:
-        """What a step is in each of UNITS."""
-        first = self.moves[num_layers][seed][0]
+    def lifetimes(self, num_layers: int, seed: int) -> tuple[float, float, float] | None:
+        """The life in each of UNITS."""
+        life = self.life(num_layers, seed)
+        return None if life is None else self.in_units(life, num_layers, seed)
+
+    def in_units(self, steps: float, num_layers: int, seed: int) -> tuple[float, float, float]:
+        """What so many steps are in each of UNITS. Where the rate changes, rate x steps is the sum of their rates."""
+        first, whole = self.moves[num_layers][seed][0], math.floor(steps)
         std = first.weights["fc2"]
         assert std is not None
-        return 1.0, self.rate / std, self.rate * _update(first)
+        spent = sum(self.shares[:whole]) + (steps - whole) * self.shares[whole] if self.shares else steps
+        rates = self.case.rate * spent
+        return steps, rates / std, rates * _update(first)
 
     @property
     def is_parted(self) -> bool:
@@ -191,16 +199,9 @@ def crossing(by_step: Mapping[int, float], level: float) -> float | None:
     return None
 
 
-def asked() -> list[tuple[str, str, float]]:
-    """Optimizer, scheme and rate of every course of the plan; ``RATE`` stands for Muon's own."""
-    fast = [(optimizer, scheme, RATE) for optimizer, schemes in SCHEMES.items() for scheme in schemes]
-    return fast + [(ADAMW, scheme, SLOW) for scheme in SLOW_SCHEMES]
-
-
-def courses(book: Book) -> dict[tuple[str, str, float], Course]:
+def courses(book: Book, cases: Sequence[Case] = CASES) -> list[Course]:
     """Those with a seed."""
-    by_key = {key: Course.of(key[1], key[0], book, key[2]) for key in asked()}
-    return {key: course for key, course in by_key.items() if course.seeds}
+    return [course for case in cases if (course := Course.of(case, book)).seeds]
 
 
 # ---------------------------------------------------------------- in which unit
@@ -208,13 +209,16 @@ def courses(book: Book) -> dict[tuple[str, str, float], Course]:
 
 @dataclass(frozen=True)
 class Lives:
-    """By unit, of each seed, the standard deviation over cells of log2(life). num, num_left_out: cells of all seeds
-    with a life, and without. mean: by unit, of log2(life), over all."""
+    """scatter, middles: by unit, of each seed, the standard deviation and the mean of log2(life) over its networks.
+    num, num_left_out: networks of all seeds with a life, and without."""
 
     scatter: Mapping[str, Sequence[float]]
-    mean: Mapping[str, float]
+    middles: Mapping[str, Sequence[float]]
     num: int
     num_left_out: int
+
+    def typical(self, unit: str) -> float:
+        return 2 ** fmean(self.middles[unit])
 
     @property
     def best(self) -> str:
@@ -233,31 +237,36 @@ class Lives:
         return top is not None and top < COLLAPSE
 
 
-def lives(several: Sequence[Course], optimizer: str = ADAMW) -> Lives | None:
-    """Of the courses under an optimizer, of the seeds that all of them have. None where there are fewer than two seeds.
-    The plan asks it of AdamW."""
-    several = [course for course in several if course.optimizer == optimizer]
+def lives(several: Sequence[Course]) -> Lives | None:
+    """Of the seeds that all of them have. None where there are fewer than two seeds."""
     seeds = sorted(set.intersection(*(set(course.seeds) for course in several))) if several else []
     by_seed: list[list[tuple[float, ...]]] = []
     num_left_out = 0
     for seed in seeds:
-        rows: list[tuple[float, ...]] = []
-        for course in several:
-            for n in LAYERS:
-                place = course.seeds.index(seed)
-                life = course.life(n, place)
-                num_left_out += life is None
-                rows += [] if life is None else [tuple(math.log2(life * unit) for unit in course.units(n, place))]
-        by_seed.append(rows)
+        times = [course.lifetimes(n, course.seeds.index(seed)) for course in several for n in LAYERS]
+        by_seed.append([tuple(map(math.log2, of_units)) for of_units in times if of_units is not None])
+        num_left_out += times.count(None)
     if len(by_seed) < 2 or min(map(len, by_seed)) < 2:
         return None
     columns = {unit: [[row[at] for row in rows] for rows in by_seed] for at, unit in enumerate(UNITS)}
     return Lives(
         {unit: [stdev(logs) for logs in of_seeds] for unit, of_seeds in columns.items()},
-        {unit: fmean(log for logs in of_seeds for log in logs) for unit, of_seeds in columns.items()},
+        {unit: [fmean(logs) for logs in of_seeds] for unit, of_seeds in columns.items()},
         sum(map(len, by_seed)),
         num_left_out,
     )
+
+
+def holds_elsewhere(unit: str, found_on: Lives, there: Lives) -> bool | None:
+    """Whether lives there are as those that the unit was found on, by the intervals of the plan; None where these do
+    not tell."""
+    middles = zip(there.middles[unit], found_on.middles[unit], strict=True)
+    away, scatter = estimate([new - old for new, old in middles]), estimate(there.scatter[unit])
+    if away.low is None or away.high is None or scatter.low is None or scatter.high is None:
+        return None
+    if away.low > -COLLAPSE and away.high < COLLAPSE and scatter.high < COLLAPSE:
+        return True
+    return False if away.low > COLLAPSE or away.high < -COLLAPSE or scatter.low > COLLAPSE else None
 
 
 # ---------------------------------------------------------------- signal or noise
@@ -278,7 +287,7 @@ def contradicted(late: Sequence[Parts]) -> list[str]:
 
 def holds(law: str, course: Course) -> bool:
     """Whether the interval of the late slope, widened by NEAR, has the slope of the law."""
-    slope, wanted = estimate(course.late), slope_of(law, course.scheme, course.optimizer)
+    slope, wanted = estimate(course.late), slope_of(law, course.case)
     if slope.low is None or slope.high is None:
         return False
     return slope.low - NEAR <= wanted <= slope.high + NEAR
@@ -289,12 +298,10 @@ def distances(several: Sequence[Course]) -> dict[str, list[float]]:
     seeds = sorted(set.intersection(*(set(course.seeds) for course in several))) if several else []
 
     def of(law: str, seed: int) -> float:
-        away = [
-            course.late[course.seeds.index(seed)] - slope_of(law, course.scheme, course.optimizer) for course in several
-        ]
+        away = [course.late[course.seeds.index(seed)] - slope_of(law, course.case) for course in several]
         return math.sqrt(fmean(distance * distance for distance in away))
 
-    laws = laws_of(several[0].optimizer) if several else LAWS
+    laws = laws_of(several[0].case.optimizer) if several else LAWS
     return {law: [of(law, seed) for seed in seeds] for law in laws}
 
 
