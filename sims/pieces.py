@@ -78,7 +78,9 @@ class Traced(torch.autograd.Function):
         ctx.save_for_backward(*kept)
         ctx.save_for_forward(*kept)
         ctx.program, ctx.counts = program, counts
-        return tuple(at[place] for place in program.ends)
+        outputs = tuple(at[place] for place in program.ends)
+        ctx.shapes = [None if output is None else output.shape for output in outputs]
+        return outputs
 
     @staticmethod
     @once_differentiable
@@ -106,7 +108,15 @@ class Traced(torch.autograd.Function):
             of_inputs = [at[place] for place in before]
             is_still = all(tangent is None for tangent in of_inputs)
             at |= zip(behind, [None] * len(behind) if is_still else piece.tangent(values, of_inputs), strict=True)
-        return tuple(at[place] for place in program.ends)
+        ends = [at[place] for place in program.ends]
+        # Where one output moves, torch wants a tangent of each.
+        moving = next((tangent for tangent in ends if tangent is not None), None)
+        if moving is None:
+            return tuple(ends)
+        return tuple(
+            moving.new_zeros(shape) if tangent is None and shape is not None else tangent
+            for tangent, shape in zip(ends, ctx.shapes, strict=True)
+        )
 
 
 def alone(piece: Piece, *inputs: Tensor | None) -> Some:
