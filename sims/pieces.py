@@ -198,7 +198,8 @@ class Linear:
                 ]
             )
             move = move if move is None or not self.is_relu else move * (kept[num + index] > 0)
-            moves.append(None if move is None else move.reshape(*shape[:-1], -1))
+            # Contiguous, as what it is the tangent of: a bias that moves alone is expanded.
+            moves.append(None if move is None else move.reshape(*shape[:-1], -1).contiguous())
         return moves
 
 

@@ -295,7 +295,7 @@ def test_every_case_is_its_second_writing(case: str) -> None:
 
 def check_passes(config: ModelConfig) -> None:
     """Gradients and tangents of two members as one against those of each one's second writing by torch's own graph; the
-    tangent of a number is the sum of its gradients times the moves."""
+    tangent of a number is the sum of its gradients times the moves, also where each second parameter moves alone."""
     plain = [perturbed(Transformer(config, seed)) for seed in (8, 9)]
     model = Ensemble([Member(config, seed) for seed in (8, 9)])
     own, x, y = dict(model.named_parameters()), *(torch.stack([one] * 2) for one in given(plain[0]))
@@ -306,10 +306,18 @@ def check_passes(config: ModelConfig) -> None:
     weights = inputs(*out.shape, seed=5)
     grads = torch.autograd.grad((out * weights).sum(), list(own.values()), materialize_grads=True)
     moves = [inputs(*value.shape, seed=index) for index, value in enumerate(own.values())]
+
+    def tangent(*halves: int) -> torch.Tensor | None:
+        duals = {
+            name: forward_ad.make_dual(value.detach(), move) if index % 2 in halves else value.detach()
+            for index, ((name, value), move) in enumerate(zip(own.items(), moves, strict=True))
+        }
+        return forward_ad.unpack_dual(functional_call(model, duals, (x, y))).tangent
+
     with torch.no_grad(), forward_ad.dual_level():
-        pairs = zip(own.items(), moves, strict=True)
-        duals = {name: forward_ad.make_dual(value.detach(), move) for (name, value), move in pairs}
-        moved = forward_ad.unpack_dual(functional_call(model, duals, (x, y))).tangent
+        moved, *of_halves = tangent(0, 1), tangent(0), tangent(1)
+    assert moved is not None
+    torch.testing.assert_close(sum(half for half in of_halves if half is not None), moved)
     for index, one in enumerate(plain):
         value = (reference(one, x[index], y[index]) * weights[index]).sum()
         expected = torch.autograd.grad(value, list(one.parameters()), materialize_grads=True)
@@ -318,7 +326,6 @@ def check_passes(config: ModelConfig) -> None:
             # Of keys' biases the gradient is 0 but for the rounding of numbers as large as the others.
             assert (of_all[index] - of_one).norm() <= 1e-9 * of_one.norm() + 1e-12 * largest
         along = sum(float((of_one * move[index]).sum()) for of_one, move in zip(expected, moves, strict=True))
-        assert moved is not None
         assert float((moved[index] * weights[index]).sum()) == pytest.approx(
             along, rel=1e-9, abs=1e-12 * largest * len(moves)
         )
