@@ -218,7 +218,14 @@ def _gain(gain: Mapping[str, Any]) -> str:
         f"taken to {gain['layers']}, it changed the held-out loss by {-gain['mean']:+z.2f} nats "
         f"({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %, {gain['num_seeds']} seeds)"
         + (f", and {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else "")
+        + (f"; in runs {longer['times']} times as long by {_span(longer)}" if (longer := gain.get("longer")) else "")
     )
+
+
+def _span(gain: Mapping[str, Any]) -> str:
+    """What it changed the loss by."""
+    mean, low, high = (f"{-gain[name]:+z.2f}" for name in ("mean", "high", "low"))
+    return f"{mean} nats ({low} to {high})"
 
 
 def known_of(remedy: Remedy) -> str:
@@ -237,9 +244,9 @@ def _known(remedy: Remedy) -> str:
 def _in_short(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
-    mean, low, high = (f"{-gain[name]:+z.2f}" for name in ("mean", "high", "low"))
-    verdict = _FOUND[gain["verdict"]]
-    return f"trained here: {verdict}, {mean} nats ({low} to {high}) at {gain['layers']} layers of {like}{beaten}"
+    longer = f"; {of['times']} times as long {_span(of)}" if (of := gain.get("longer")) else ""
+    verdict, at = _FOUND[gain["verdict"]], f"at {gain['layers']} layers of {like}"
+    return f"trained here: {verdict}, {_span(gain)} {at}{longer}{beaten}"
 
 
 def _trained(record: Mapping[str, Any]) -> str:

@@ -16,7 +16,16 @@ from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.pages.training import transfer as transfer_page
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training.after_start import nearest
-from depthlaw.paper_checks.routes.training.transfer import ADVISED, Transfer, distances, is_cost, pays
+from depthlaw.paper_checks.routes.training.transfer import (
+    ADVISED,
+    Transfer,
+    distances,
+    is_cost,
+    lasts,
+    longer,
+    pays,
+    transfers,
+)
 from tests import made_runs
 
 SEEDS = 4
@@ -84,6 +93,29 @@ def test_what_was_shown_of_a_way_and_which_beat_it() -> None:
         "depth-mup": (1, []),
         "completep": (1, []),
     }
+
+
+def test_a_gain_lasts_where_longer_runs_show_it_too() -> None:
+    """Both ways gain 0.2; in longer runs one still does, and the other by chance alone."""
+
+    def loss(trial: Trial, remedy: str) -> float:
+        is_long = trial.num_steps > min(steps)
+        gone = 0.2 + 0.1 * (-1) ** trial.seed if remedy == ADVISED and is_long else 0.0
+        as_is = 0.2 if trial.num_layers > transfer.TUNED and remedy == "nothing" else 0.0
+        return parabola(trial, BEST, 2.0 + gone + as_is)
+
+    steps = {arm.trial.num_steps for arm in experiment("transfer").arms}
+    assert len(steps) == 2 and max(steps) == transfer.LONGER * min(steps)
+    book = made(loss)
+    several = transfers(book)
+    [(short, long)] = longer(several)
+    assert (short.optimizer, long.optimizer) == (ADAMW, transfer.LONG)
+    pairs = {remedy: [case.gain(remedy, 32) for case in (short, long)] for remedy in (ADVISED, "depth-mup")}
+    assert {remedy: lasts(*pair) for remedy, pair in pairs.items()} == {ADVISED: False, "depth-mup": True}
+    assert lasts(pairs[ADVISED][1], pairs["depth-mup"][1]) is None
+    rows = {row["remedy"]: row for row in transfer_page.gains(Record.of("transfer", book))}
+    assert rows["depth-mup"]["longer"] == {"times": 10, "mean": 0.2, "low": 0.2, "high": 0.2, "num_seeds": SEEDS}
+    assert "longer" not in rows["completep"]
 
 
 def test_no_seed_is_judged_by_the_rate_that_it_chose() -> None:

@@ -10,18 +10,29 @@ from depthlaw.advice.records import kind_of
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
-from depthlaw.paper_checks.experiments.transfer import LONG, NONE, OF_TEXT, RATES, SHAPES, TUNED, arm_name, of_depth
+from depthlaw.paper_checks.experiments.transfer import (
+    LONG,
+    LONGER,
+    NONE,
+    OF_TEXT,
+    RATES,
+    SHAPES,
+    TUNED,
+    arm_name,
+    of_depth,
+)
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import transfer as route
 from depthlaw.paper_checks.routes.training.after_start import nearest
-from depthlaw.sims.stats import estimate
+from depthlaw.sims.stats import Estimate, estimate
 
 _ADVISED = ("learning-rate", "learning-rates", "depth-mup")
 """The remedies that every model of the README's table has; another is its own."""
 _WHERE = ("below", "above")
 _WORDS = {ADAMW: "AdamW", MUON: "Muon beside AdamW"}
+_LASTS = {True: "lasts", False: "is gone", None: "was not shown"}
 _VERDICTS = {True: "pays", False: "costs", None: "neither pays nor costs, as far as these seeds tell"}
 
 
@@ -37,8 +48,20 @@ def transfer(record: Record, opening: str, images: str) -> str:
         least=route.LEAST_SEEDS,
         models=[_model(case, layers) for case in several for layers in case.losses if layers > TUNED],
         layers=[*several[0].losses] if several else [],
+        longer=LONGER,
+        lasting=[*_lasting(several)],
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
     )
+
+
+def _lasting(several: Sequence[route.Transfer]) -> Iterator[list[str]]:
+    """Of each way that was trained for longer, what it gained in either, and whether that lasts."""
+    for short, long in route.longer(several):
+        layers = max(long.losses)
+        for remedy in of_depth(long.model, layers, LONG)[1:]:
+            gains = [case.gain(remedy, layers) for case in (short, long)]
+            verdict = _LASTS[route.lasts(*gains)]
+            yield [_name(long), remedy, *(interval(gain, 3) for gain in gains), str(len(long.seeds)), verdict]
 
 
 def _model(case: route.Transfer, num_layers: int) -> dict[str, Any]:
@@ -136,8 +159,9 @@ def which_in_short(record: Record) -> str:
 def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
     model, optimizer and remedy."""
-    rows = []
-    for case in route.transfers(record.book, record.scale):
+    rows, several = [], route.transfers(record.book, record.scale)
+    longer = {(short.optimizer, short.model): long for short, long in route.longer(several)}
+    for case in several:
         if case.optimizer == LONG:
             continue
         layers = max(case.losses)
@@ -150,10 +174,9 @@ def gains(record: Record) -> list[dict[str, Any]]:
         kind = kind_of(tuned.lower().model, trial.lower().model)
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
         for remedy in of_depth(case.model, layers, case.optimizer)[1:]:
-            gain = case.gain(remedy, layers)
-            ends = {"mean": gain.mean, "low": gain.low, "high": gain.high}
-            numbers: dict[str, Any] = {name: None if end is None else round(end, 4) for name, end in ends.items()}
-            numbers["num_seeds"] = gain.num
+            numbers = _numbers(case.gain(remedy, layers))
+            if (long := longer.get((case.optimizer, case.model))) and remedy in of_depth(long.model, layers, LONG):
+                numbers["longer"] = {"times": LONGER, **_numbers(long.gain(remedy, layers))}
             numbers |= {"verdict": case.verdict(remedy, layers), "beaten_by": case.beaten_by(remedy, layers)}
             rows.append(
                 {"model": _name(case), "optimizer": case.optimizer, "remedy": remedy, **shape, **kind, **numbers}
@@ -161,9 +184,15 @@ def gains(record: Record) -> list[dict[str, Any]]:
     return rows
 
 
+def _numbers(gain: Estimate) -> dict[str, Any]:
+    ends = {"mean": gain.mean, "low": gain.low, "high": gain.high}
+    return {name: None if end is None else round(end, 4) for name, end in ends.items()} | {"num_seeds": gain.num}
+
+
 def in_short(record: Record, optimizer: str = ADAMW) -> str:
     """The result as a table, and what it is of, for the README too. Empty where no model has enough seeds."""
-    several = [case for case in route.transfers(record.book, record.scale) if case.optimizer == optimizer]
+    every = route.transfers(record.book, record.scale)
+    several = [case for case in every if case.optimizer == optimizer]
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
@@ -183,6 +212,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         least=NONE,
         costing=_shown_to_cost(several),
         has_more=optimizer == ADAMW,
+        longer=LONGER,
+        lasting=[*_lasting(every)] if optimizer == ADAMW else [],
     ).strip()
 
 

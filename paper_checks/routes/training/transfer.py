@@ -18,6 +18,7 @@ from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
 from depthlaw.paper_checks.experiments.transfer import (
+    LONG,
     NONE,
     NOTHING,
     RATES,
@@ -182,6 +183,18 @@ def pays(transfer: Transfer, num_layers: int) -> bool | None:
     gain = transfer.gain(ADVISED, num_layers)
     assert gain.low is not None and gain.high is not None
     return True if gain.low > 0 else False if gain.high < 0 else None
+
+
+def longer(several: Sequence[Transfer]) -> list[tuple[Transfer, Transfer]]:
+    """Those whose models were trained for longer, too, and those runs."""
+    long = {case.model: case for case in several if case.optimizer == LONG}
+    return [(case, long[case.model]) for case in several if case.optimizer == ADAMW and case.model in long]
+
+
+def lasts(short: Estimate, long: Estimate) -> bool | None:
+    """Whether a gain that was shown is one in longer runs, too; None where none was shown."""
+    assert short.low is not None and long.low is not None
+    return long.low > 0 if short.low > 0 else None
 
 
 def is_cost(cost: Estimate) -> bool | None:
