@@ -99,6 +99,11 @@ class Remedy:
         return () if self.gain is None else self.gain["beaten_by"]
 
     @property
+    def shown(self) -> int:
+        """Whether training has shown it to gain (1) or to cost (-1); 0 where it does not tell, or was not asked."""
+        return 0 if self.gain is None else self.gain["verdict"]
+
+    @property
     def rank(self) -> tuple[Any, ...]:
         """The least is best: no change where none is needed; then what holds every role, then what leaves less in the
         worst one, to a percent. Among equals: whether the model starts as the identity, whether the tuned model and the
@@ -112,9 +117,10 @@ class Remedy:
 
 
 def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
-    """The best one first: by ``rank``, but that among those which training has compared none stands before one that was
-    shown to beat it. The others keep their places."""
-    order = sorted(remedies, key=lambda remedy: remedy.rank)
+    """The best one first: no change where none is needed; then what training has shown to gain, then what it has not
+    told of, then what it has shown to cost, each by ``rank``. But among those which training has compared none stands
+    before one that was shown to beat it. The others keep their places."""
+    order = sorted(remedies, key=lambda remedy: (remedy.rank > (-1.0,), -remedy.shown, remedy.rank))
     left, by_training = [remedy for remedy in order if remedy.gain is not None], []
     while left:  # the one of the least mean loss is beaten by none
         names = {remedy.name for remedy in left}
@@ -126,8 +132,9 @@ def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
 def after_start(remedy: Remedy, network: Network, optimizer: str) -> float | None:
     """How far a step moves the deeper model over how far it moves the tuned one by ``LATER``, all branch matrices
     together, once the optimizer has made them as large as Xavier's init is: 1/(rate sqrt(d_model)) steps along one
-    direction. None where the law was not held against training, or is not derived."""
-    if optimizer not in LATER:
+    direction. None where the law was not held against training, or failed (of post-norms), or is not derived."""
+    is_post = any("post" in remedy.config.places(sublayer) for sublayer in remedy.config.encoder)
+    if optimizer not in LATER or is_post:
         return None
 
     def moved(config: ModelConfig) -> float:

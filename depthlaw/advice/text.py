@@ -206,7 +206,7 @@ def _worst(remedy: Remedy) -> str:
     return f"{times(remedy.leaves[role])} in {role}"
 
 
-_FOUND = {1: "lower loss", 0: "no verdict", -1: "higher loss"}
+_FOUND = {1: "shown to gain", 0: "no verdict", -1: "shown to cost"}
 _VERDICTS = {1: "training here bears it out", 0: "training here does not tell", -1: "training here speaks against it"}
 
 
@@ -215,17 +215,16 @@ def _gain(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"the nearest model that was trained, {gain['model']}"
     return (
         f"in {like}, {gain['d_model']} wide, under {gain['optimizer']}, tuned at {gain['from_layers']} layers and "
-        f"taken to {gain['layers']}, it changed the held-out loss by {-gain['mean']:+z.2f} nats "
-        f"({-gain['high']:+z.2f} to {-gain['low']:+z.2f}, 95 %, {gain['num_seeds']} seeds)"
+        f"taken to {gain['layers']}, it took {_span(gain)} off the held-out loss ({gain['num_seeds']} seeds)"
         + (f", and {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else "")
-        + (f"; in runs {longer['times']} times as long by {_span(longer)}" if (longer := gain.get("longer")) else "")
+        + (f"; in runs {longer['times']} times as long {_span(longer)}" if (longer := gain.get("longer")) else "")
     )
 
 
 def _span(gain: Mapping[str, Any]) -> str:
-    """What it changed the loss by."""
-    mean, low, high = (f"{-gain[name]:+z.2f}" for name in ("mean", "high", "low"))
-    return f"{mean} nats ({low} to {high})"
+    """What it took off the loss, with its 95 % interval."""
+    mean, low, high = (f"{gain[name]:z.2f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}] nats"
 
 
 def known_of(remedy: Remedy) -> str:
@@ -245,8 +244,9 @@ def _in_short(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
     longer = f"; {of['times']} times as long {_span(of)}" if (of := gain.get("longer")) else ""
-    verdict, at = _FOUND[gain["verdict"]], f"at {gain['layers']} layers of {like}"
-    return f"trained here: {verdict}, {_span(gain)} {at}{longer}{beaten}"
+    at = f"at {gain['layers']} layers of {like}, {gain['d_model']} wide"
+    verdict = "no effect" if gain["is_none"] else _FOUND[gain["verdict"]]
+    return f"trained here: {verdict}, {_span(gain)} off the loss {at}{longer}{beaten}"
 
 
 def _trained(record: Mapping[str, Any]) -> str:
@@ -321,11 +321,12 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
         "below 10 %, the model starts nearly as the identity.\n"
-        f"The best way is the one that holds the update, {_WITHIN}, or has the least of its growth left. Among ways "
-        "that are equal in this, those stand first that do not start as the identity, then those that keep the tuned "
-        "model, those that keep the forward pass, those whose steps are smaller beside their matrices, and those that "
-        "change fewer things. Where training here has shown one way to end at a smaller loss than another, that one "
-        "stands before it.",
+        "First stand the ways that training here has shown to gain, then those of which it does not tell, last those "
+        f"that it has shown to cost. Among these the best way is the one that holds the update, {_WITHIN}, or has the "
+        "least of its growth left. Among ways that are equal in this, those stand first that do not start as the "
+        "identity, then those that keep the tuned model, those that keep the forward pass, those whose steps are "
+        "smaller beside their matrices, and those that change fewer things. Where training here has shown one way to "
+        "end at a smaller loss than another, that one stands before it.",
         "dim",
     )
     for remedy in last.remedies:
@@ -342,7 +343,8 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
 
 _LATER = (
     "later: the same of all branch matrices by the law that was nearest to steps behind the first few in training "
-    "here, once the optimizer has made matrices as large as Xavier's init; a dash where there is none. "
+    "here, once the optimizer has made matrices as large as Xavier's init; a dash where there is none. It held of some "
+    "decoders and failed of others (TRAINING.md, after-start), so nothing is ranked by it. "
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, geometric_mean
 from typing import NamedTuple
 
+from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import (
     ADAMW,
     AS_PEOPLE_DO,
@@ -35,8 +36,8 @@ from depthlaw.theory.kernel.after_start import LAWS
 
 LEAST_SEEDS = 2
 NOTHING, ABSENT = "-", "Not in the record yet."
-_SHOWN = (0, 1, 2, 4, 8, 16)
-"""Steps whose exponents the table has."""
+_SHOWN = (1, 4, 16, 64)
+"""Steps whose exponents the table has, beside the first and the last."""
 _PARTED = (0, 1, 4, 16)
 """Steps whose parts the table has."""
 
@@ -72,6 +73,8 @@ def in_short(record: Record) -> str:
         late=LATE,
         best=best,
         elsewhere=[] if lives is None else _elsewhere(every, lives, lives.best),
+        back=_back(every),
+        in_full=_in_full(every),
         has_law=lives is not None and lives.has_the_law(),
         falls=lives is not None and lives.fall_together(),
         steps_scatter=NOTHING if lives is None else _words(lives.scatter[route.UNITS[0]]),
@@ -106,9 +109,17 @@ def in_readme(record: Record) -> str:
         d_model=record.experiment.arms[0].trial.d_model,
         scatter=f"{2**of_unit:.2f}",
         in_steps=f"{2**of_steps:.1f}",
-        fewest=f"{min(known):.1g}",
+        fewest=round(min(known), 1),
         most=f"{max(known):.0f}",
-        elsewhere=_elsewhere(every, lives, last),
+        others=_typical(every, OTHERS, last),
+        as_people_do=_typical(every, AS_PEOPLE_DO, last),
+        back=_back(every),
+        in_full=[
+            (course.case.scheme, _words(course.slopes(0, "whole")), _words(warm.slopes(0, "whole")))
+            for course in growing
+            for warm in every
+            if not course.case.way and warm.case == Case(course.case.scheme, way=SCHEDULED)
+        ],
     )
     return " ".join(text.split())
 
@@ -127,7 +138,12 @@ def after_start(record: Record, opening: str, images: str) -> str:
         images=images,
         layers=LAYERS,
         flat=FLAT,
-        heads=["network", "seeds", "predicted", *(f"step {step}" for step in _SHOWN), "late", "half-life, steps"],
+        heads=[
+            *("network", "seeds", "predicted", "step 0", "step 0, in full"),
+            *(f"step {step}" for step in _SHOWN),
+            *("last look", "late", "half-life, steps"),
+        ],
+        back=_back(every),
         slopes=[_slopes_row(course) for course in every],
         flats="; ".join(f"{_name(course)}: {', '.join(map(str, course.not_flat)) or 'none'}" for course in flats),
         num_lives=0 if lives is None else lives.num,
@@ -171,8 +187,26 @@ def _units(lives: route.Lives | None) -> list[list[str]]:
     return [[unit, _words(values), f"{lives.typical(unit):.2g}"] for unit, values in lives.scatter.items()]
 
 
+def _back(every: Sequence[Course]) -> list[list[str]]:
+    """Of those that grow and are trained at the slow rate, the exponent at the last look, and by the nearest law."""
+    rows = [course for course in every if course.case.way == SLOW and course.grows]
+    return [[_name(course), str(course.steps[-1]), _words(course.slopes(course.steps[-1]))] for course in rows]
+
+
+def _in_full(every: Sequence[Course]) -> list[list[str]]:
+    """Of those that grow under AdamW, the exponents at step 0: to first order, and in full."""
+    rows = [course for course in _under(ADAMW, every, CASES) if course.grows]
+    return [[_name(course), *(_words(course.slopes(0, what)) for what in ("update", "whole"))] for course in rows]
+
+
 def _under(optimizer: str, every: Sequence[Course], cases: Sequence[Case] = PLANNED) -> list[Course]:
     return [course for course in every if course.case in cases and course.case.optimizer == optimizer]
+
+
+def _typical(every: Sequence[Course], cases: Sequence[Case], unit: str) -> list[tuple[str, str]]:
+    """The name of each scheme or recipe, and its typical life."""
+    each = ((case, route.lives([course for course in every if course.case == case])) for case in cases)
+    return [(case.scheme.removeprefix(OF_RECIPE), f"{of.typical(unit):.2g}") for case, of in each if of is not None]
 
 
 class Elsewhere(NamedTuple):
@@ -202,7 +236,10 @@ def _elsewhere(every: Sequence[Course], found_on: route.Lives, unit: str) -> lis
 
 def _name(course: Course) -> str:
     case = course.case
-    return f"{case.scheme}, {case.optimizer} at 2^{math.log2(case.rate):g}" + f", {SCHEDULED}" * (case.way == SCHEDULED)
+    return (
+        f"{case.scheme.removeprefix(OF_RECIPE)}, {case.optimizer} at 2^{math.log2(case.rate):g}"
+        + f", {SCHEDULED}" * (case.way == SCHEDULED)
+    )
 
 
 def _is_flat(course: Course) -> bool:
@@ -233,7 +270,9 @@ def _slopes_row(course: Course) -> list[str]:
         _name(course),
         str(len(course.seeds)),
         f"{slope_of('first', course.case):.2f}",
+        *(_words(course.slopes(0, what)) for what in ("update", "whole")),
         *(_words(course.slopes(step)) if step in course.steps else NOTHING for step in _SHOWN),
+        _words(course.slopes(course.steps[-1])),
         _words(course.late),
         _steps(course) if course.grows else NOTHING,
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -46,6 +46,7 @@ def transfer(record: Record, opening: str, images: str) -> str:
         tuned=TUNED,
         advised=route.ADVISED,
         least=route.LEAST_SEEDS,
+        least_nats=NONE,
         models=[_model(case, layers) for case in several for layers in case.losses if layers > TUNED],
         layers=[*several[0].losses] if several else [],
         longer=LONGER,
@@ -71,6 +72,7 @@ def _model(case: route.Transfer, num_layers: int) -> dict[str, Any]:
         "optimizer": case.optimizer,
         "seeds": f"{len(case.seeds)} of {max(LEAST_SEEDS, len(case.seeds))}",
         "rows": [*_rows(case, num_layers)],
+        "guess": f"{case.guess:.3f}",
         "verdict": _VERDICTS[route.pays(case, num_layers)],
     }
 
@@ -78,8 +80,10 @@ def _model(case: route.Transfer, num_layers: int) -> dict[str, Any]:
 def _rows(case: route.Transfer, num_layers: int) -> Iterator[list[str]]:
     for remedy in of_depth(case.model, num_layers, case.optimizer):
         costs = case.transfer_cost(remedy, num_layers), case.remedy_cost(remedy, num_layers)
-        gain = interval(case.gain(remedy, num_layers), 3) if remedy != route.NOTHING else "-"
-        yield [remedy, f"{fmean(case.at_tuned(remedy, num_layers)):.3f}", gain, *(interval(cost, 3) for cost in costs)]
+        gains = case.gain(remedy, num_layers), case.gain_over_tuning(remedy, num_layers)
+        cells = [interval(gain, 3) for gain in gains] if remedy != route.NOTHING else ["-", "-"]
+        cells += [interval(x, 3) for x in (case.gain_over_few_layers(remedy, num_layers), *costs)]
+        yield [remedy, f"{fmean(case.at_tuned(remedy, num_layers)):.3f}", *cells]
 
 
 def _by_optimizer(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
@@ -174,9 +178,11 @@ def gains(record: Record) -> list[dict[str, Any]]:
         kind = kind_of(tuned.lower().model, trial.lower().model)
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
         for remedy in of_depth(case.model, layers, case.optimizer)[1:]:
-            numbers = _numbers(case.gain(remedy, layers))
+            gain = case.gain(remedy, layers)
+            numbers = _numbers(gain)
             if (long := longer.get((case.optimizer, case.model))) and remedy in of_depth(long.model, layers, LONG):
                 numbers["longer"] = {"times": LONGER, **_numbers(long.gain(remedy, layers))}
+            numbers["is_none"] = gain.low is not None and gain.high is not None and -NONE < gain.low < gain.high < NONE
             numbers |= {"verdict": case.verdict(remedy, layers), "beaten_by": case.beaten_by(remedy, layers)}
             rows.append(
                 {"model": _name(case), "optimizer": case.optimizer, "remedy": remedy, **shape, **kind, **numbers}
@@ -211,10 +217,38 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
         costing=_shown_to_cost(several),
+        over_tuning=_shown(several, route.Transfer.gain_over_tuning, 1),
+        better=_shown(several, route.Transfer.gain_over_few_layers, 1),
+        not_learning=_not_learning(several),
         has_more=optimizer == ADAMW,
         longer=LONGER,
         lasting=[*_lasting(every)] if optimizer == ADAMW else [],
+        better_then=_shown([long for _, long in route.longer(every)], route.Transfer.gain_over_few_layers, 1),
     ).strip()
+
+
+def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
+    """The models that, as they are at the largest depth, are no better than guessing, and the loss of that."""
+    return [
+        (_name(case), f"{case.guess:.2f}")
+        for case in several
+        if fmean(case.at_tuned(route.NOTHING, max(case.losses))) >= case.guess
+    ]
+
+
+def _shown(
+    several: Sequence[route.Transfer], gain: Callable[[route.Transfer, str, int], Estimate], sign: int
+) -> list[tuple[str, list[str]]]:
+    """By model, the ways of which such a gain was shown."""
+    by_model = {
+        _name(case): [
+            remedy
+            for remedy in of_depth(case.model, max(case.losses), case.optimizer)[1:]
+            if route.shown(gain(case, remedy, max(case.losses))) == sign
+        ]
+        for case in several
+    }
+    return [(name, ways) for name, ways in by_model.items() if ways]
 
 
 def _shown_to_cost(several: Sequence[route.Transfer]) -> list[tuple[str, list[str]]]:

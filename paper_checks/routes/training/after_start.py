@@ -73,10 +73,11 @@ class Course:
         """U of each seed."""
         return [_update(moves[step]) for moves in self.moves[num_layers]]
 
-    def slopes(self, step: int) -> list[float]:
-        """Of log2 U on log2 N, of each seed."""
+    def slopes(self, step: int, what: str = "update") -> list[float]:
+        """Of log2 U on log2 N, of each seed; what: or of another of the moves of logits."""
         logs = [math.log2(n) for n in LAYERS]
-        rows = zip(*(self.updates(n, step) for n in LAYERS), strict=True)
+        by_depth = [[_number(moves[step].logits[what]) for moves in self.moves[n]] for n in LAYERS]
+        rows = zip(*by_depth, strict=True)
         return [linear_regression(logs, [math.log2(u) for u in row]).slope for row in rows]
 
     @property

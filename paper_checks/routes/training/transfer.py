@@ -45,12 +45,14 @@ Losses = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of a model under an optimizer: held-out losses by depth, remedy and rate, of each seed that is whole."""
+    """Of a model under an optimizer: held-out losses by depth, remedy and rate, of each seed that is whole. guess: the
+    loss without looking at the input; nan where no seed is whole."""
 
     model: str
     optimizer: str
     seeds: tuple[int, ...]
     losses: Mapping[int, Mapping[str, Losses]]
+    guess: float
 
     @classmethod
     def of(cls, model: str, book: Book, scale: str = SMALL.name, optimizer: str = ADAMW) -> Transfer:
@@ -74,7 +76,8 @@ class Transfer:
             }
             for n, of_layers in arms.items()
         }
-        return cls(model, optimizer, seeds, losses)
+        guess = book[every[0].at(seeds[0])].guess if seeds else math.nan
+        return cls(model, optimizer, seeds, losses, guess)
 
     @cached_property
     def tuned(self) -> list[float]:
@@ -106,11 +109,17 @@ class Transfer:
         """What a remedy takes off the loss at the tuned rate."""
         return _difference(self.at_tuned(NOTHING, num_layers), self.at_tuned(remedy, num_layers))
 
+    def gain_over_tuning(self, remedy: str, num_layers: int) -> Estimate:
+        """The same beside the loss of the model as it is at its own best rate there. Not a question of the plan."""
+        return _difference(self.at_best(NOTHING, num_layers), self.at_tuned(remedy, num_layers))
+
+    def gain_over_few_layers(self, remedy: str, num_layers: int) -> Estimate:
+        """The same beside the loss of the model that was tuned. Not a question of the plan."""
+        return _difference(self.at_tuned(NOTHING, TUNED), self.at_tuned(remedy, num_layers))
+
     def verdict(self, remedy: str, num_layers: int) -> int:
-        """Whether a remedy was shown to gain (1) or to cost (-1) at least NONE nats; 0 where neither was."""
-        gain = self.gain(remedy, num_layers)
-        assert gain.low is not None and gain.high is not None
-        return 0 if abs(gain.mean) < NONE else (gain.low > 0) - (gain.high < 0)
+        """Whether a remedy was shown to gain or to cost, as ``shown`` has it."""
+        return shown(self.gain(remedy, num_layers))
 
     def beaten_by(self, remedy: str, num_layers: int) -> list[str]:
         """The remedies whose loss at the tuned rate is smaller by at least NONE nats, by intervals that hold for all
@@ -176,6 +185,12 @@ def distances(several: Sequence[Transfer]) -> dict[str, list[float]]:
             away = [slope - case.predicted(law)[place] for case, place, slope in known]
             by_law[law].append(math.sqrt(fmean(x * x for x in away)))
     return by_law
+
+
+def shown(gain: Estimate) -> int:
+    """Whether a gain (1) or a cost (-1) of at least NONE nats was shown; 0 where neither was."""
+    assert gain.low is not None and gain.high is not None
+    return 0 if abs(gain.mean) < NONE else (gain.low > 0) - (gain.high < 0)
 
 
 def pays(transfer: Transfer, num_layers: int) -> bool | None:

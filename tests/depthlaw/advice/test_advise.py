@@ -399,7 +399,7 @@ def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
     assert do.startswith(f"Do this: {best.name}: ") and another is not None and another.name in other
     assert bool(best.own_rates) != bool(another.own_rates)
     assert another.gain is not None and "trained here: " in other.lower()
-    assert f"{-another.gain['mean']:+z.2f} nats" in " ".join(other.split())
+    assert f"{another.gain['mean']:z.2f} [" in " ".join(other.split())
     why = told(*QUESTION, "--why")
     assert known_of(another) in " ".join(why.split())
     assert why.startswith(text.partition("\nBy kind")[0]) and "exponent" not in text

@@ -132,6 +132,7 @@ def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
         "low": 0.05,
         "high": 0.15,
         "verdict": verdict,
+        "is_none": False,
     }
     several = beaten_by or {"depth_mup": []}
     return [shared | {"remedy": name.replace("_", "-"), "beaten_by": own} for name, own in several.items()]
@@ -153,6 +154,17 @@ def test_ways_that_were_compared_change_places_by_what_was_shown(monkeypatch: py
     assert [name for place, name in enumerate(last) if place not in places] == [
         name for place, name in enumerate(plain) if place not in places
     ]
+
+
+def test_what_was_shown_to_gain_stands_first_and_what_was_shown_to_cost_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = rows(learning_rate=[])
+    monkeypatch.setattr(records, "_gains", lambda: gains)
+    plain = [remedy.name for remedy in advice().remedies]
+    for verdict, place in ((1, 0), (-1, len(plain) - 1)):
+        gains[:] = rows(verdict, learning_rate=[])
+        order = [remedy.name for remedy in advice().remedies]
+        assert order[place] == "learning-rate" != plain[place]
+        assert [name for name in order if name != "learning-rate"] == [n for n in plain if n != "learning-rate"]
 
 
 def test_a_shallower_model_has_no_runs() -> None:
