@@ -208,7 +208,7 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
         plan = {"plan": text, "arms": names, "groups": groups, "runs": runs}
         print_json(document(experiment=experiment.name, question=experiment.question, **plan))
         return
-    print(experiment.question, text, f"{len(arms)} arms:", *(f"  {name}" for name in names), sep="\n")
+    print(experiment.question, experiment.rules, text, f"{len(arms)} arms, named by --json:", sep="\n\n")
     for group in groups:
         print(
             f"{number_of(group['num_arms'], 'arm')} of {group['shape']}, {group['d_model']} wide: {group['num_steps']} "

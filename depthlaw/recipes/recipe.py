@@ -111,7 +111,8 @@ class Recipe:
         sizes: dict[str, Any] = {"d_model": d_model, "num_heads": num_heads, "head_size": self.head_size}
         if num_heads % self.queries_per_key:
             raise ValueError(
-                f"{self.name}: {num_heads} heads are no multiple of the {self.queries_per_key} that share keys"
+                f"{self.name}: {num_heads} heads are no multiple of the {self.queries_per_key} that share keys: "
+                f"{self.queries_per_key} or a multiple of it would do"
             )
         bare = ModelConfig(encoder=(SublayerConfig(kind="ffn"),), **sizes)
         at = {N: num_layers, l: 1, d: d_model, K: bare.size_of_head, H: num_heads, F: 0}

@@ -11,6 +11,7 @@ would make their intervals too short.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -157,6 +158,11 @@ class Experiment:
         names = [arm.name for arm in self.arms]
         if len(set(names)) != len(names):
             raise ValueError(f"{self.name}: two arms have one name")
+
+    @property
+    def rules(self) -> str:
+        """What was planned before the first run, and how each number is found: the docstring of the plan's module."""
+        return inspect.getdoc(inspect.getmodule(self.plan)) or ""
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
