@@ -71,8 +71,7 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     best, other = last.remedies[0], other_way(last.remedies)
     at = f" at {layers_text(last.deep)} layers" if len(advices) > 1 else ""
     if best.changes:
-        known = f" {_known(best)}" if best.gain is not None else ""
-        page.say(f"Do this{at}: {_way(best, last)}{known}", "bold")
+        page.say(f"Do this{at}: {_way(best, last)} {_known(best)}", "bold")
     else:
         page.say(
             f"Change nothing{at}: {_each(last)} kind of parameter that matters moves as far as before, {_WITHIN}.",
@@ -231,7 +230,7 @@ def known_of(remedy: Remedy) -> str:
     """What this project's own training says of it."""
     if remedy.gain is not None:
         return f"{_VERDICTS[remedy.gain['verdict']]}: {_gain(remedy.gain)}"
-    return "no run here has trained it" if remedy.record is None else _trained(remedy.record)
+    return "derived only, as no run here has trained it" if remedy.record is None else _trained(remedy.record)
 
 
 def _known(remedy: Remedy) -> str:
