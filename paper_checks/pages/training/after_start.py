@@ -213,8 +213,8 @@ class Elsewhere(NamedTuple):
     """Of a set that the unit was not found on, its networks with a life and without, and what they say of the unit."""
 
     name: str
-    num: int
-    num_left_out: int
+    num: str
+    num_left_out: str
     scatter: str
     typical: str
     verdict: str
@@ -230,7 +230,7 @@ def _elsewhere(every: Sequence[Course], found_on: route.Lives, unit: str) -> lis
         if there is not None and len(there.middles[unit]) == len(found_on.middles[unit]):
             verdict = verdicts[route.holds_elsewhere(unit, found_on, there)]
             told = _words(there.scatter[unit]), f"{there.typical(unit):.2g}", verdict
-            rows.append(Elsewhere(name, there.num, there.num_left_out, *told))
+            rows.append(Elsewhere(name, str(there.num), str(there.num_left_out), *told))
     return rows
 
 
