@@ -264,7 +264,7 @@ def advise(
     >>> from depthlaw.advice.advice import advise
     >>> advice = advise(scheme="pre-ln", optimizer="adam", from_layers=4, layers=16, width=256, num_tokens=4)
     >>> round(advice.factors["update"], 1), [remedy.name for remedy in advice.remedies][:2]
-    (2.4, ['depth-mup', 'completep at both depths'])
+    (2.4, ['depth-mup', 'completep'])
     """
     if sum(given_as is not None for given_as in (scheme, recipe, model, hf)) != 1:
         raise ValueError("give one of scheme, recipe, model and hf")
