@@ -240,7 +240,7 @@ def _update(side: Entry, of: str, answer: Entry) -> str:
     if (other := answer["other_roles"]["embedding"]) is not None and (other["matters"] or answer["embedding_std"]):
         parts[-1] += f", x {other['other_growth']:.3g} beside an embedding of std {other['other_std']:g}"
     if (later := answer["other_roles"]["later"]) is not None:
-        parts.append(f"behind the first few steps, by the law nearest to training, x {later['growth']:.3g}")
+        parts.append(f"behind the first few steps, by a law that held of some decoders, x {later['growth']:.3g}")
     return f"{'; '.join(parts)}."
 
 

@@ -66,6 +66,9 @@ def test_gains_and_costs_are_what_was_put_in() -> None:
     one = Transfer.of(MODEL, made(moves))
     assert one.seeds == tuple(range(SEEDS)) and one.tuned == [BEST] * SEEDS
     assert one.gain(ADVISED, 32).mean == pytest.approx(0.4 - 0.02)
+    for gain in (one.gain_over_tuning(ADVISED, 32), one.gain_over_few_layers(ADVISED, 32)):
+        assert gain.mean == pytest.approx(-0.02)
+    assert one.gain_over_tuning("nothing", 32).mean == pytest.approx(-0.4)
     assert one.transfer_cost("nothing", 32).mean == pytest.approx(0.4)
     assert one.transfer_cost(ADVISED, 32).mean == pytest.approx(0)
     assert one.remedy_cost(ADVISED, 32).mean == pytest.approx(0.02)

@@ -188,7 +188,7 @@ def _units(lives: route.Lives | None) -> list[list[str]]:
 
 
 def _back(every: Sequence[Course]) -> list[list[str]]:
-    """Of those that grow and are trained at the slow rate, the exponent at the last look, and by the nearest law."""
+    """Of those that grow and are trained at the slow rate, the step of the last look, and the exponent there."""
     rows = [course for course in every if course.case.way == SLOW and course.grows]
     return [[_name(course), str(course.steps[-1]), _words(course.slopes(course.steps[-1]))] for course in rows]
 

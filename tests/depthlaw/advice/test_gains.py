@@ -113,6 +113,19 @@ def test_what_was_seen_of_a_way_is_said_and_written(verdict: int, words: str, mo
     assert document["learning-rates"]["training_gain"] is None
 
 
+def test_an_interval_around_nothing_longer_runs_and_no_runs_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = rows()[0] | {"mean": 0.0, "low": -0.01, "high": 0.01, "is_none": True}
+    row |= {"longer": {"times": 10, "mean": 0.02, "low": -0.01, "high": 0.05, "num_seeds": 3}}
+    monkeypatch.setattr(records, "_gains", lambda: [row])
+    asked = advice()
+    text = " ".join(str(asked).split())
+    assert "no effect, 0.00 [-0.01, 0.01] nats" in text and "10 times as long 0.02 [-0.01, 0.05] nats" in text
+    assert "10 times as long" in known_of(asked.named("depth-mup"))
+    assert known_of(asked.named("learning-rates")).startswith("derived only") and "Derived only" in text
+    row["is_none"] = False
+    assert "no verdict, 0.00" in " ".join(str(advice()).split())
+
+
 def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
     """Of gpt2 as ``GAINS`` has them. beaten_by: by remedy, with _ for -."""
     shared = {

@@ -287,4 +287,5 @@ def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path, monk
     for one, look in zip(row["updates"], run["result"]["looks"], strict=True):
         assert {role: own["mean"] for role, own in one["moves"].items()} == look["moves"]["logits"]
         assert one["moves"]["update"]["mean"] > 0
-    assert "step moves" in command_line.told(*asked)
+    text = command_line.told(*asked)
+    assert "step moves" in text and "in full" in text
