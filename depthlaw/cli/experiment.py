@@ -56,7 +56,8 @@ def run(
     whether the update predicts how it moves. after-start measures what the steps
     of training really move, and asks for how long the law of the first step
     holds. transfer tunes a learning rate at 4 layers, goes to 32 with each way of
-    advise, and asks what that gains. TRAINING.md has what the project found.
+    advise, and asks what that gains. elsewhere asks which law moves the best
+    learning rate, on a width, depths and a text of its own. TRAINING.md has what the project found.
     """
     # 0: finished, or stopped by the budget. 1: a run could not be done.
     from depthlaw.paper_checks import experiments

@@ -70,8 +70,8 @@ class Asked:
     seeds: int = option("The number of independent runs of each.", 1)
     seed: int = option("The seed of the first of them.", 0, least=0, most=2**31)
     shape: str = option(
-        "The task: a language model (gpt, bert), translation by an encoder-decoder (nmt), images of digits (vit, "
-        "vit-masked), or synthesised sound (speech).",
+        "The task: a language model (gpt, gpt-help, bert), translation by an encoder-decoder (nmt), images of digits "
+        "(vit, vit-masked), or synthesised sound (speech).",
         "gpt",
         _MODEL,
         known=options.SHAPES,

@@ -3,6 +3,7 @@
 Shapes, and the data of each (``sims.training.data``):
 
     gpt          decoder-only, causal               the next byte            (or the user's --text)
+    gpt-help     decoder-only, causal               the next byte of the pages that Python's help shows
     bert         encoder                            masked bytes             (or the user's --text)
     nmt          encoder-decoder, N and M layers    translation              (or the user's --parallel)
     vit          encoder of patches                 digits, by class
@@ -46,6 +47,7 @@ class Shape(NamedTuple):
 
 SHAPES: Mapping[str, Shape] = {
     "gpt": Shape("decoder", "causal", "text"),
+    "gpt-help": Shape("decoder", "help"),
     "bert": Shape("encoder", "masked", "text"),
     "nmt": Shape("encoder-decoder", "translation", "parallel"),
     "vit": Shape("encoder", "digits"),

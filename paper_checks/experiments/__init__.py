@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from depthlaw.paper_checks.experiments.base import Experiment
 
-NAMES = ("stable-rates", "warmup", "thousand-layers", "best-rates", "after-start", "transfer")
+NAMES = ("stable-rates", "warmup", "thousand-layers", "best-rates", "after-start", "transfer", "elsewhere")
 
 
 @cache
@@ -17,6 +17,7 @@ def experiment(name: str, scale: str = "small") -> Experiment:
     from depthlaw.paper_checks.experiments import (
         after_start,
         best_rates,
+        elsewhere,
         stable_rates,
         thousand_layers,
         transfer,
@@ -24,7 +25,7 @@ def experiment(name: str, scale: str = "small") -> Experiment:
     )
     from depthlaw.paper_checks.experiments.scale import SCALES
 
-    modules = (stable_rates, warmup, thousand_layers, best_rates, after_start, transfer)
+    modules = (stable_rates, warmup, thousand_layers, best_rates, after_start, transfer, elsewhere)
     makers = {name: module.make for name, module in zip(NAMES, modules, strict=True)}
     if name not in makers:
         raise ValueError(f"unknown experiment {name!r} (allowed: {', '.join(NAMES)})")

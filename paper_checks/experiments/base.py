@@ -145,7 +145,8 @@ class Plan:
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """name: of its command and record. question: what it is for. claims: that it is to decide. pilot: the arms that
-    are run with PILOT_SEEDS. plan: how many seeds these say are enough."""
+    are run with PILOT_SEEDS. plan: how many seeds these say are enough. first_seed: those that answer are counted from
+    it on."""
 
     name: str
     question: str
@@ -153,6 +154,7 @@ class Experiment:
     arms: tuple[Arm, ...]
     pilot: tuple[Arm, ...]
     plan: Callable[[Book], Plan]
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -168,15 +170,15 @@ class Experiment:
         return next(arm for arm in self.arms if arm.name == name)
 
     def seeds(self, book: Book) -> tuple[int, ...]:
-        """Those from 0 on with which every arm is done: what an answer counts."""
-        seed = 0
+        """Those from the first on with which every arm is done: what an answer counts."""
+        seed = self.first_seed
         while all(arm.is_done(book, seed) for arm in self.arms):
             seed += 1
-        return tuple(range(seed))
+        return tuple(range(self.first_seed, seed))
 
     def missing(self, book: Book, num_seeds: int | None = None) -> list[Trial]:
         """Of each arm that is not done what it runs first: what the memory has to be enough for."""
-        seeds = range(LEAST_SEEDS if num_seeds is None else num_seeds)
+        seeds = self._first(LEAST_SEEDS if num_seeds is None else num_seeds)
         both = [
             (arm, seed)
             for arms, those in ((self.pilot, PILOT_SEEDS), (self.arms, seeds))
@@ -195,8 +197,11 @@ class Experiment:
         wanted = self.num_seeds(book) if num_seeds is None else dict.fromkeys(self.arms, num_seeds)
         for first in range(0, max(wanted.values()), SEEDS_AT_ONCE):
             yield from _until_done(
-                {arm: range(num)[first : first + SEEDS_AT_ONCE] for arm, num in wanted.items()}, book
+                {arm: self._first(num)[first : first + SEEDS_AT_ONCE] for arm, num in wanted.items()}, book
             )
+
+    def _first(self, num_seeds: int) -> range:
+        return range(self.first_seed, self.first_seed + num_seeds)
 
     def num_seeds(self, book: Book) -> dict[Arm, int]:
         """How many seeds each arm is to have, once the pilot is done."""

@@ -109,7 +109,7 @@ OF_TEXT = tuple((optimizer, model) for optimizer, model in _CASES if model not i
 WEIGHT_DECAY = 0.01
 NONE = 0.05
 """Nats that a cost has to be above to be one."""
-_STEPS = 120
+NUM_STEPS = 120
 _KEPT = RESULTS / "remedies.json"
 _LONG = replace(WIDE, name="large", more=4)
 
@@ -136,7 +136,7 @@ def make(scale: Scale) -> Experiment:
     scale = scale if scale in (SMALL, WIDE) else _LONG
     arms = []
     for optimizer, model in cases(scale):
-        shared = scale.shared(_STEPS * (LONGER if optimizer == LONG else 1), warmup=0.1)
+        shared = scale.shared(NUM_STEPS * (LONGER if optimizer == LONG else 1), warmup=0.1)
         shared |= {"weight_decay": WEIGHT_DECAY, "schedule": "cosine", "evaluate_every": shared["num_steps"]}
         shared |= {"optimizer": ADAMW if optimizer == LONG else optimizer, "shape": SHAPES.get(model, "gpt")}
         for layers in depths(scale):

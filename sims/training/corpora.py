@@ -57,6 +57,18 @@ def digest_of(*parts: bytes) -> str:
 
 
 @cache
+def help_pages() -> tuple[Pair, ...]:
+    """(paragraph, paragraph) of the pages of the language's reference that Python's ``help`` shows: English prose, with
+    examples. Pages quote one another: a paragraph is there once, and has a blank line behind it."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise ValueError("this Python has no pages of help (pydoc_data): the shape gpt has other data") from None
+    paragraphs = dict.fromkeys(part for _, page in sorted(topics.items()) for part in page.strip().split("\n\n"))
+    return tuple((part.encode() + b"\n\n",) * 2 for part in paragraphs)
+
+
+@cache
 def standard_library() -> tuple[Pair, ...]:
     """(relative path, source) of modules of the standard library, sorted: whole files, by hash of the path, until
     ``LIBRARY_BYTES`` are reached. Without its tests, without packages installed beside it."""

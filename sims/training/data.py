@@ -1,11 +1,11 @@
 """Batches to train on: of corpora that need no network, and of the user's own files.
 
 A token is a byte, 0 to 255, or one of the special tokens behind the symbols of its side. ``causal``: each byte is asked
-for from those before it. ``masked``: as BERT, 15 % of the positions are asked for; of these 80 % show the mask token
-256, 10 % a random byte, 10 % the byte itself. ``translation``: a line of source to the names of its bytecode's
-operations, or a line of the user's first file to that of the second. ``digits``: which digit it is, asked for at
-a class token in front. ``masked-patches``: as BEiT, the code of each masked patch. ``speech``: the phone of each frame,
-and it is synthesised.
+for from those before it. ``help``: the same, of another text. ``masked``: as BERT, 15 % of the positions are asked for;
+of these 80 % show the mask token 256, 10 % a random byte, 10 % the byte itself. ``translation``: a line of source to
+the names of its bytecode's operations, or a line of the user's first file to that of the second. ``digits``: which
+digit it is, asked for at a class token in front. ``masked-patches``: as BEiT, the code of each masked patch.
+``speech``: the phone of each frame, and it is synthesised.
 
 No model here has a padding mask: in ``translation`` pads stand behind the shorter lines and are attended to as a token
 like any other. They are never asked for.
@@ -40,7 +40,7 @@ from torch import Tensor
 from depthlaw.sims.training import corpora
 from depthlaw.sims.training.corpora import Pair, digest_of, is_held_out
 
-NAMES = ("causal", "masked", "translation", "digits", "masked-patches", "speech")
+NAMES = ("causal", "help", "masked", "translation", "digits", "masked-patches", "speech")
 IGNORED = -100
 """The label where nothing is asked for: the one that torch's cross-entropy ignores."""
 HELD_OUT = 256
@@ -207,8 +207,11 @@ def mask_bytes(tokens: np.ndarray, rng: np.random.Generator) -> Batch:
 
 
 def text(config: DataConfig) -> Data:
-    """The task causal or masked, on a text."""
-    if config.text is None:
+    """The tasks causal, help and masked, on a text."""
+    if config.name == "help":
+        pieces = corpora.help_pages()
+        source = f"bytes of the pages that Python {platform.python_version()}'s help shows, split by paragraph"
+    elif config.text is None:
         pieces = corpora.standard_library()
         source = (
             f"bytes of {len(pieces)} modules of Python {platform.python_version()}'s standard library, split by file"

@@ -40,6 +40,7 @@ def own_lines(folder: Path, num_lines: int = 200, prefix: str = "a") -> tuple[st
 
 SHAPES = {
     "causal": (16, 0, 256, 0, 0, 256),
+    "help": (16, 0, 256, 0, 0, 256),
     "masked": (16, 0, 257, 0, 0, 256),
     "translation": (16, 16, 257, len(corpora.OPERATIONS) + 3, 0, len(corpora.OPERATIONS) + 1),
     "digits": (17, 0, 0, 0, 4, 10),
@@ -54,7 +55,7 @@ def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
     vocab_sizes = examples.vocab_size, examples.decoder_vocab_size
     positions = examples.num_positions, examples.num_decoder_positions
     assert (*positions, *vocab_sizes, examples.num_features, examples.num_classes) == SHAPES[name]
-    assert (examples.is_causal, examples.has_decoder) == (name == "causal", name == "translation")
+    assert (examples.is_causal, examples.has_decoder) == (name in ("causal", "help"), name == "translation")
     assert "\n" not in examples.about
     assert ("synthesised" in examples.about) == (name == "speech")
     for batch in (examples.batch(SIZE, 0, 0), examples.held_out(SIZE)):

@@ -1,0 +1,75 @@
+"""Which law moves the best rate, asked once more: on a width, depths, a text and seeds that no other experiment has.
+
+``best_rates`` and ``transfer`` are 32 and 64 wide, of 4 to 32 layers, on the source of Python's library. A law that was
+looked at there may fit what it was looked at on. Here three decoders are trained as they are, half as wide again, with
+5 and 40 layers, on the pages that Python's help shows (prose with examples), with seeds from 100 on, each at eight
+learning rates, an octave apart, the same at either depth.
+
+The plan, written before the first run that is counted:
+
+- A first look (seed 1000, 5 layers, powers of 2 from -12 to -3) had the least loss at 2^-8 (gpt2), 2^-8 (llama-2) and
+  2^-6 (pre-ln): each grid ends three octaves above. Grids do not move afterwards. Steps, warm-up, schedule, decay,
+  batches and AdamW are those of ``transfer``.
+- The slope of a seed: of log2(best rate) on log2(N) over both depths, as ``best_rates`` has it. A least loss at an end
+  of the grid is no optimum: that seed has no slope in that model.
+- Three predictions, as in ``transfer``: minus the slope of the first step's update; minus that of the law after the
+  start that was nearest in ``after_start`` (aligned), at the rate that was tuned at 5 layers (for each seed by the
+  others), after a tenth of the steps; and no move. Both laws are computed without a fitted constant, at this width and
+  for this text.
+- In a model a law is refuted if the interval of the slope (Student's over the seeds) leaves out its prediction. It is
+  asked of models in which every seed has a slope.
+- The nearest law is that of the least root mean square distance, of each seed over the models in which it has a slope;
+  it is better than another if the interval of the difference, paired by seed, leaves out 0. What ``transfer`` found
+  holds here if the same law is nearest.
+- 5 seeds. No remedy is trained: that is ``transfer``'s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from depthlaw.network.trials import OF_RECIPE, Trial
+from depthlaw.paper_checks.experiments.after_start import ADAMW
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Arm, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import Scale
+from depthlaw.paper_checks.experiments.transfer import NUM_STEPS, WEIGHT_DECAY
+
+LAYERS = (5, 40)
+SHAPE = "gpt-help"
+FIRST_SEED = 100
+_HIGHEST = {f"{OF_RECIPE}gpt2": -5, f"{OF_RECIPE}llama-2": -5, "pre-ln": -3}
+"""Powers of 2."""
+RATES = {model: tuple(2.0**power for power in range(top - 7, top + 1)) for model, top in _HIGHEST.items()}
+
+
+def arm_name(model: str, num_layers: int, rate: float) -> str:
+    return f"{model} {num_layers} at 2^{math.log2(rate):g}"
+
+
+def make(scale: Scale) -> Experiment:
+    scale = replace(scale, d_model=scale.d_model * 3 // 2)
+    shared = scale.shared(NUM_STEPS, warmup=0.1) | {"weight_decay": WEIGHT_DECAY, "schedule": "cosine"}
+    shared |= {"evaluate_every": shared["num_steps"], "optimizer": ADAMW, "shape": SHAPE}
+    arms = tuple(
+        Arm(
+            name=arm_name(model, layers, rate),
+            trial=Trial(scheme=model, num_layers=layers, learning_rate=rate, **shared),
+        )
+        for layers in LAYERS
+        for model, rates in RATES.items()
+        for rate in rates
+    )
+    return Experiment(
+        name="elsewhere",
+        question="Which law moves the best learning rate on a width, depths, a text and seeds of their own?",
+        claims=(),
+        arms=arms,
+        pilot=(),
+        plan=_plan,
+        first_seed=FIRST_SEED,
+    )
+
+
+def _plan(_: Book) -> Plan:
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds from {FIRST_SEED} on, two hours of one core at the small scale.")
