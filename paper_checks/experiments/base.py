@@ -178,7 +178,7 @@ class Experiment:
 
     def missing(self, book: Book, num_seeds: int | None = None) -> list[Trial]:
         """Of each arm that is not done what it runs first: what the memory has to be enough for."""
-        seeds = self._first(LEAST_SEEDS if num_seeds is None else num_seeds)
+        seeds = self.seeds_of(LEAST_SEEDS if num_seeds is None else num_seeds)
         both = [
             (arm, seed)
             for arms, those in ((self.pilot, PILOT_SEEDS), (self.arms, seeds))
@@ -197,10 +197,11 @@ class Experiment:
         wanted = self.num_seeds(book) if num_seeds is None else dict.fromkeys(self.arms, num_seeds)
         for first in range(0, max(wanted.values()), SEEDS_AT_ONCE):
             yield from _until_done(
-                {arm: self._first(num)[first : first + SEEDS_AT_ONCE] for arm, num in wanted.items()}, book
+                {arm: self.seeds_of(num)[first : first + SEEDS_AT_ONCE] for arm, num in wanted.items()}, book
             )
 
-    def _first(self, num_seeds: int) -> range:
+    def seeds_of(self, num_seeds: int) -> range:
+        """So many, from the first on."""
         return range(self.first_seed, self.first_seed + num_seeds)
 
     def num_seeds(self, book: Book) -> dict[Arm, int]:

@@ -26,45 +26,41 @@ The plan, written before the first run that is counted:
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from depthlaw.network.trials import OF_RECIPE, Trial
 from depthlaw.paper_checks.experiments.after_start import ADAMW
-from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Arm, Book, Experiment, Plan
-from depthlaw.paper_checks.experiments.scale import Scale
-from depthlaw.paper_checks.experiments.transfer import NUM_STEPS, WEIGHT_DECAY
+from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Book, Experiment, Plan
+from depthlaw.paper_checks.experiments.scale import SMALL, Scale
+from depthlaw.paper_checks.experiments.transfer import GPT2, LLAMA2, Case, below
 
-LAYERS = (5, 40)
-SHAPE = "gpt-help"
 FIRST_SEED = 100
-_HIGHEST = {f"{OF_RECIPE}gpt2": -5, f"{OF_RECIPE}llama-2": -5, "pre-ln": -3}
-"""Powers of 2."""
-RATES = {model: tuple(2.0**power for power in range(top - 7, top + 1)) for model, top in _HIGHEST.items()}
+CASES = tuple(
+    Case(
+        model=model,
+        optimizer=ADAMW,
+        rates=below(highest),
+        remedies=(),
+        layers=(5, 40),
+        shape="gpt-help",
+        experiment="elsewhere",
+    )
+    for model, highest in ((GPT2, -5), (LLAMA2, -5), ("pre-ln", -3))
+)
 
 
-def arm_name(model: str, num_layers: int, rate: float) -> str:
-    return f"{model} {num_layers} at 2^{math.log2(rate):g}"
+def wider(scale: Scale) -> Scale:
+    return replace(scale, d_model=scale.d_model * 3 // 2)
+
+
+WIDTH = wider(SMALL).d_model
 
 
 def make(scale: Scale) -> Experiment:
-    scale = replace(scale, d_model=scale.d_model * 3 // 2)
-    shared = scale.shared(NUM_STEPS, warmup=0.1) | {"weight_decay": WEIGHT_DECAY, "schedule": "cosine"}
-    shared |= {"evaluate_every": shared["num_steps"], "optimizer": ADAMW, "shape": SHAPE}
-    arms = tuple(
-        Arm(
-            name=arm_name(model, layers, rate),
-            trial=Trial(scheme=model, num_layers=layers, learning_rate=rate, **shared),
-        )
-        for layers in LAYERS
-        for model, rates in RATES.items()
-        for rate in rates
-    )
     return Experiment(
         name="elsewhere",
         question="Which law moves the best learning rate on a width, depths, a text and seeds of their own?",
         claims=(),
-        arms=arms,
+        arms=tuple(arm for case in CASES for arm in case.arms(wider(scale))),
         pilot=(),
         plan=_plan,
         first_seed=FIRST_SEED,

@@ -56,7 +56,7 @@ MEASURED = RESULTS / "kernel-measured.json"
 OF_RECIPES = RESULTS / "kernel-recipes.json"
 OF_TRAINING = RESULTS / "kernel-training.json"
 TRAINING_CORRELATION = 0.054
-"""Of the sequence that looks are at, in Python 3.11.7's library, to its last digit: ``probe_correlation``."""
+"""Of the sequence that looks are at, in Python 3.11.7's library, to its last digit: ``correlation_of``."""
 TRAINING_OPTIMIZER = "adam"
 TRAINING_CASES = tuple((name, layers) for layers in stable_rates.LAYERS for name in stable_rates.SCHEMES)
 """(scheme, layers)."""
@@ -225,14 +225,17 @@ def recipe_network(name: str, length: int) -> Network:
     return Network.of_recipe(model, length, model.size["d_model"], num_heads=model.size["num_heads"])
 
 
-def training_network(name: str, num_layers: int, width: int = SMALL.d_model) -> Network:
-    """Of the arms with that scheme, so many layers and that width."""
+def training_network(
+    name: str, num_layers: int, width: int = SMALL.d_model, correlation: float = TRAINING_CORRELATION
+) -> Network:
+    """Of the arms with that scheme, so many layers and that width. correlation: of the tokens of their text, half of
+    it the bytes', half the positions'."""
     heads = width // HEAD_SIZE
     if name.startswith(OF_RECIPE):
         model = recipe(name.removeprefix(OF_RECIPE))
         # Where positions turn queries and keys alone, all of x_0's variance is the bytes'.
-        correlation = TRAINING_CORRELATION * (2 if model.rotary_base else 1)
-        sequence: dict[str, Any] = {"num_tokens": SMALL.num_tokens, "correlation": correlation}
+        of_bytes = correlation * (2 if model.rotary_base else 1)
+        sequence: dict[str, Any] = {"num_tokens": SMALL.num_tokens, "correlation": of_bytes}
         return Network.of_recipe(model, num_layers, width, num_heads=heads, **sequence)
     return Network(
         scheme=scheme(name),
@@ -242,7 +245,7 @@ def training_network(name: str, num_layers: int, width: int = SMALL.d_model) -> 
         d_model=width,
         num_heads=heads,
         num_tokens=SMALL.num_tokens,
-        correlation=TRAINING_CORRELATION,
+        correlation=correlation,
     )
 
 
@@ -252,14 +255,15 @@ def training_update(name: str, num_layers: int, optimizer: str = TRAINING_OPTIMI
     return answer.by_optimizer[optimizer]["update"].value
 
 
-def probe_correlation() -> float:
-    """Of this machine's data."""
+def correlation_of(data: str = "causal", num_sequences: int = 1) -> float:
+    """Of the first held-out sequences of a text, the mean, on this machine: half the share of pairs of positions with
+    equal bytes."""
     from depthlaw.sims.training.data import DataConfig, load
 
-    tokens_T = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).held_out(1).inputs[0]
-    same_TT = (tokens_T[:, None] == tokens_T[None, :]).double()
-    num = len(tokens_T)
-    return float((same_TT.sum() - num) / (num * (num - 1)) / 2)
+    tokens_NT = load(DataConfig(name=data, num_tokens=SMALL.num_tokens)).held_out(num_sequences).inputs
+    same_NTT = (tokens_NT[:, :, None] == tokens_NT[:, None, :]).double()
+    num = tokens_NT.shape[1]
+    return float((same_NTT.sum((1, 2)) - num).mean() / (num * (num - 1)) / 2)
 
 
 def of_laws(lengths: Sequence[int] = LENGTHS) -> list[Question]:

@@ -30,7 +30,7 @@ The plan, written before the first run that is counted:
 Muon beside AdamW, planned when the runs under AdamW were there and none under Muon was but those of a first look
 (seed 1000, 4 layers, powers of 2 from -11 to -1: the least loss was at 2^-4, 2^-5 and 2^-4):
 
-- Three of the models, trained in the order of ``MODELS``: one is whole before the next begins. Nothing, and the three
+- Three of the models, trained in the order of ``CASES``: one is whole before the next begins. Nothing, and the three
   remedies that ``advise`` prints for all of them under this optimizer; grids with the best rate of the first look in
   the upper half, three octaves below their end. All else, and every number, as above.
 - Which law moves the best rate: the law that was nearest in ``after_start`` under this optimizer is that of the first
@@ -59,8 +59,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -73,86 +73,100 @@ from depthlaw.system.places import RESULTS
 
 TUNED, DEEPER = 4, (16, 32)
 NOTHING = "nothing"
-_EVERY = (NOTHING, "learning-rate", "learning-rates", "depth-mup")
-_BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
-_GPT2, _LLAMA2, _VIT = (f"{OF_RECIPE}{name}" for name in ("gpt2", "llama-2", "vit"))
 LONGER = 10
-LONG = f"{ADAMW}, {LONGER} times as long"
-"""Stands where an optimizer's name does, for AdamW's longer runs."""
-MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    ADAMW: {
-        **dict.fromkeys((_GPT2, _LLAMA2, "pre-ln"), _BEFORE),
-        **dict.fromkeys(("post-ln", "deepnorm"), _BEHIND),
-        _VIT: _BEFORE,
-    },
-    MUON: dict.fromkeys((_GPT2, _LLAMA2, "pre-ln"), _EVERY),
-    LONG: dict.fromkeys(("pre-ln", _GPT2), (NOTHING, "learning-rates", "depth-mup")),
-}
-"""By optimizer, or ``LONG``, the remedies of each. Those of AdamW hang on whether norms stand before the branches, or
-behind the sums."""
-_HIGHEST = {
-    ADAMW: {_GPT2: -6, _LLAMA2: -5, "pre-ln": -4, "post-ln": -7, "deepnorm": -6, _VIT: -4},
-    MUON: {_GPT2: -1, _LLAMA2: -2, "pre-ln": -1},
-}
-"""Powers of 2. Under AdamW in a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and
-2^-9 for the first four: each grid has it in its upper half, since deeper models want lower rates where anything
-moves."""
-RATES = {
-    optimizer: {model: tuple(2.0**power for power in range(top - 7, top + 1)) for model, top in highest.items()}
-    for optimizer, highest in _HIGHEST.items()
-} | {LONG: {"pre-ln": (2.0**-7, 2.0**-6), _GPT2: (2.0**-9, 2.0**-8)}}
-_CASES = tuple((optimizer, model) for optimizer, models in MODELS.items() for model in models)
-SHAPES = {_VIT: "vit-masked"}
-"""What a model is trained on (``network.trials``), where that is no text of a decoder's."""
-OF_TEXT = tuple((optimizer, model) for optimizer, model in _CASES if model not in SHAPES and optimizer != LONG)
-"""Those that laws of how the best rate moves are held against."""
 WEIGHT_DECAY = 0.01
 NONE = 0.05
 """Nats that a cost has to be above to be one."""
-NUM_STEPS = 120
+_NUM_STEPS = 120
 _KEPT = RESULTS / "remedies.json"
 _LONG = replace(WIDE, name="large", more=4)
 
 
-def arm_name(model: str, num_layers: int, remedy: str, rate: float, optimizer: str = ADAMW) -> str:
-    return f"{model} {num_layers} {remedy} at 2^{math.log2(rate):g}" + f" {optimizer}" * (optimizer != ADAMW)
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is trained of a model: at ``rates``, with the depths ``layers``, of which the first is the one that is
+    tuned, and with remedies at the others. shape: as in ``network.trials``. times: as many times as long as the others.
+    experiment: whose runs they are."""
+
+    model: str
+    optimizer: str
+    rates: tuple[float, ...]
+    remedies: tuple[str, ...]
+    layers: tuple[int, ...] = (TUNED, *DEEPER)
+    shape: str = "gpt"
+    times: int = 1
+    experiment: str = "transfer"
+
+    @property
+    def name(self) -> str:
+        return self.model.removeprefix(OF_RECIPE)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether laws of how the best rate moves are held against it: they are derived for decoders of text."""
+        return self.times == 1 and self.shape.startswith("gpt")
+
+    def ways(self, num_layers: int) -> tuple[str, ...]:
+        """As it is, and with each remedy: the tuned model has none."""
+        return (NOTHING, *self.remedies) if num_layers > self.layers[0] else (NOTHING,)
+
+    def arm_name(self, num_layers: int, way: str, rate: float) -> str:
+        of_optimizer = f" {self.optimizer}" * (self.optimizer != ADAMW)
+        longer = f", {self.times} times as long" * (self.times > 1)
+        return f"{self.model} {num_layers} {way} at 2^{math.log2(rate):g}{of_optimizer}{longer}"
+
+    def arms(self, scale: Scale) -> Iterator[Arm]:
+        shared = scale.shared(_NUM_STEPS * self.times, warmup=0.1)
+        shared |= {"weight_decay": WEIGHT_DECAY, "schedule": "cosine", "evaluate_every": shared["num_steps"]}
+        shared |= {"optimizer": self.optimizer, "shape": self.shape}
+        for layers in self.layers:
+            for way in self.ways(layers):
+                change = None if way == NOTHING else kept()[scale.d_model, self.optimizer, self.model, layers, way]
+                trial = Trial(scheme=self.model, num_layers=layers, change=change, **shared)
+                for rate in self.rates:
+                    yield Arm(name=self.arm_name(layers, way, rate), trial=replace(trial, learning_rate=rate))
 
 
-def of_depth(model: str, num_layers: int, optimizer: str = ADAMW) -> tuple[str, ...]:
-    """The remedies that are trained there; the tuned model has none."""
-    return MODELS[optimizer][model] if num_layers > TUNED else (NOTHING,)
+def below(power: int) -> tuple[float, ...]:
+    """Eight rates, an octave apart, up to that power of 2."""
+    return tuple(2.0**k for k in range(power - 7, power + 1))
 
 
-def cases(scale: Scale) -> tuple[tuple[str, str], ...]:
-    """Optimizers and models."""
-    return tuple((optimizer, model) for optimizer, model in _CASES if optimizer != LONG or scale == SMALL)
+_EVERY = "learning-rate", "learning-rates", "depth-mup"
+_BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
+"""Under AdamW they hang on whether norms stand before the branches, or behind the sums."""
+GPT2, LLAMA2, _VIT = (f"{OF_RECIPE}{name}" for name in ("gpt2", "llama-2", "vit"))
+CASES = (
+    # Under AdamW in a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and 2^-9 for
+    # the first four: each grid has it in its upper half, since deeper models want lower rates where anything moves.
+    Case(model=GPT2, optimizer=ADAMW, rates=below(-6), remedies=_BEFORE),
+    Case(model=LLAMA2, optimizer=ADAMW, rates=below(-5), remedies=_BEFORE),
+    Case(model="pre-ln", optimizer=ADAMW, rates=below(-4), remedies=_BEFORE),
+    Case(model="post-ln", optimizer=ADAMW, rates=below(-7), remedies=_BEHIND),
+    Case(model="deepnorm", optimizer=ADAMW, rates=below(-6), remedies=_BEHIND),
+    Case(model=_VIT, optimizer=ADAMW, rates=below(-4), remedies=_BEFORE, shape="vit-masked"),
+    Case(model=GPT2, optimizer=MUON, rates=below(-1), remedies=_EVERY),
+    Case(model=LLAMA2, optimizer=MUON, rates=below(-2), remedies=_EVERY),
+    Case(model="pre-ln", optimizer=MUON, rates=below(-1), remedies=_EVERY),
+    Case(model="pre-ln", optimizer=ADAMW, rates=(2.0**-7, 2.0**-6), remedies=_EVERY[1:], times=LONGER),
+    Case(model=GPT2, optimizer=ADAMW, rates=(2.0**-9, 2.0**-8), remedies=_EVERY[1:], times=LONGER),
+)
 
 
-def depths(scale: Scale) -> tuple[int, ...]:
-    return TUNED, *(DEEPER[-1:] if scale == SMALL else DEEPER)
+def cases(scale: Scale) -> tuple[Case, ...]:
+    """At the small scale the largest depth alone is beside the tuned one; the longer runs are there alone."""
+    if scale == SMALL:
+        return tuple(replace(case, layers=(TUNED, DEEPER[-1])) for case in CASES)
+    return tuple(case for case in CASES if case.times == 1)
 
 
 def make(scale: Scale) -> Experiment:
     scale = scale if scale in (SMALL, WIDE) else _LONG
-    arms = []
-    for optimizer, model in cases(scale):
-        shared = scale.shared(NUM_STEPS * (LONGER if optimizer == LONG else 1), warmup=0.1)
-        shared |= {"weight_decay": WEIGHT_DECAY, "schedule": "cosine", "evaluate_every": shared["num_steps"]}
-        shared |= {"optimizer": ADAMW if optimizer == LONG else optimizer, "shape": SHAPES.get(model, "gpt")}
-        for layers in depths(scale):
-            for remedy in of_depth(model, layers, optimizer):
-                key = scale.d_model, shared["optimizer"], model, layers, remedy
-                change = None if remedy == NOTHING else kept()[key]
-                trial = Trial(scheme=model, num_layers=layers, change=change, **shared)
-                arms += [
-                    Arm(name=arm_name(model, layers, remedy, rate, optimizer), trial=replace(trial, learning_rate=rate))
-                    for rate in RATES[optimizer][model]
-                ]
     return Experiment(
         name="transfer",
         question="Does a learning rate that was tuned at 4 layers do at 32, with each remedy of advise?",
         claims=(),
-        arms=tuple(arms),
+        arms=tuple(arm for case in cases(scale) for arm in case.arms(scale)),
         pilot=(),
         plan=_plan,
     )
@@ -177,27 +191,27 @@ def kept() -> dict[tuple[int, str, str, int, str], Change]:
     }
 
 
-def derived(d_model: int, model: str, num_layers: int, optimizer: str = ADAMW) -> Iterator[Change]:
+def derived(d_model: int, case: Case, num_layers: int) -> Iterator[Change]:
     """The remedies as ``advise`` gives them now."""
     from depthlaw.advice.advice import advise
 
-    whose = {"recipe": model.removeprefix(OF_RECIPE)} if model.startswith(OF_RECIPE) else {"scheme": model}
+    whose = {"recipe": case.name} if case.model.startswith(OF_RECIPE) else {"scheme": case.model}
     shape: dict[str, Any] = {"width": d_model, "num_heads": d_model // HEAD_SIZE}
-    advice = advise(optimizer=optimizer, from_layers=TUNED, layers=num_layers, **whose, **shape)
-    for name in MODELS[optimizer][model][1:]:
+    advice = advise(optimizer=case.optimizer, from_layers=TUNED, layers=num_layers, **whose, **shape)
+    for name in case.remedies:
         remedy = advice.named(name)
-        yield Change.between(name, TUNED, advice.deep.config(optimizer), remedy.config, remedy.own_rates)
+        yield Change.between(name, TUNED, advice.deep.config(case.optimizer), remedy.config, remedy.own_rates)
 
 
 def write() -> None:
     rows = [
-        {"d_model": width, "optimizer": optimizer, "model": model, "layers": layers}
+        {"d_model": width, "optimizer": case.optimizer, "model": case.model, "layers": layers}
         | {"name": change.name, "from_layers": change.from_layers, "numbers": dict(change.numbers)}
         for width in (SMALL.d_model, WIDE.d_model)
-        for optimizer, model in _CASES
-        if optimizer != LONG
+        for case in CASES
+        if case.times == 1
         for layers in DEEPER
-        for change in derived(width, model, layers, optimizer)
+        for change in derived(width, case, layers)
     ]
     write_atomically(_KEPT, "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 

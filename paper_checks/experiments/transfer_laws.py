@@ -1,4 +1,5 @@
-"""How the laws of the update move the best rate of the models of transfer, kept in a file: at its small scale.
+"""How the laws of the update move the best rate of the models of transfer and elsewhere, kept in a file: at the small
+scale.
 
     python -m depthlaw.paper_checks.experiments.transfer_laws   # writes results/transfer-laws.json, in minutes
 
@@ -14,12 +15,12 @@ import math
 from statistics import linear_regression
 from typing import Any
 
-from depthlaw.paper_checks.experiments import experiment
+from depthlaw.paper_checks.experiments import elsewhere, experiment
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.after_start_laws import updates_in
-from depthlaw.paper_checks.experiments.kernel_laws import training_network
+from depthlaw.paper_checks.experiments.kernel_laws import TRAINING_CORRELATION, training_network
 from depthlaw.paper_checks.experiments.scale import SMALL
-from depthlaw.paper_checks.experiments.transfer import NOTHING, OF_TEXT, RATES, WEIGHT_DECAY, arm_name, depths
+from depthlaw.paper_checks.experiments.transfer import NOTHING, WEIGHT_DECAY, Case, cases
 from depthlaw.system.files import write_atomically
 from depthlaw.system.places import RESULTS
 
@@ -27,6 +28,9 @@ KEPT = RESULTS / "transfer-laws.json"
 FIRST, NO_MOVE = "first", "no move"
 LATER = {ADAMW: "aligned", MUON: FIRST}
 """By optimizer, the law that was nearest in after-start."""
+CORRELATIONS = {"gpt": TRAINING_CORRELATION, "gpt-help": 0.07}
+"""Of the tokens of a text, by shape; of the pages of Python 3.11.7's help the mean of 256 held-out sequences:
+``kernel_laws.correlation_of``."""
 _PART = 10
 """Of the steps, one in so many."""
 _EFFORT = 0.25
@@ -39,28 +43,33 @@ def laws_of(optimizer: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((FIRST, LATER[optimizer], NO_MOVE)))
 
 
-def updates(optimizer: str, model: str, num_layers: int) -> dict[str, dict[str, float]]:
+def judged() -> tuple[Case, ...]:
+    """Those that laws are held against."""
+    return tuple(case for case in (*cases(SMALL), *elsewhere.CASES) if case.is_judged)
+
+
+def updates(case: Case, num_layers: int) -> dict[str, dict[str, float]]:
     """By law and rate, the update of a model as it is."""
-    rates = RATES[optimizer][model]
-    steps = experiment("transfer").arm(arm_name(model, num_layers, NOTHING, rates[0], optimizer)).trial.num_steps
-    network, by_law = training_network(model, num_layers), dict[str, dict[str, float]]()
-    for law in laws_of(optimizer)[:-1]:
+    trial = experiment(case.experiment).arm(case.arm_name(num_layers, NOTHING, case.rates[0])).trial
+    network = training_network(case.model, num_layers, trial.d_model, CORRELATIONS[case.shape])
+    by_law = dict[str, dict[str, float]]()
+    for law in laws_of(case.optimizer)[:-1]:
         by_rate = by_law[law] = {}
-        for key, rate in {_key(law, rate): rate for rate in rates}.items():
-            asked = optimizer, rate, steps // _PART
+        for key, rate in {_key(law, rate): rate for rate in case.rates}.items():
+            asked = case.optimizer, rate, trial.num_steps // _PART
             of_law = network.after_start(*asked, weight_decay=WEIGHT_DECAY, laws=(law,), effort=_EFFORT, replicates=2)
             by_rate[key] = float(f"{of_law[law]:.{_DIGITS}g}")
     return by_law
 
 
-def predicted(law: str, optimizer: str, model: str, rate: float) -> float:
-    """The slope of log2(best rate) on log2(N) over the depths of the small scale, where that rate was tuned.
-    LookupError where it is not kept."""
+def predicted(law: str, case: Case, rate: float) -> float:
+    """The slope of log2(best rate) on log2(N) over the depths of the case, where that rate was tuned. LookupError where
+    it is not kept."""
     if law == NO_MOVE:
         return 0.0
-    by_depth = updates_in(KEPT, _NOTE)[optimizer][model]
-    logs = [-math.log2(by_depth[str(n)][law][_key(law, rate)]) for n in depths(SMALL)]
-    return linear_regression([math.log2(n) for n in depths(SMALL)], logs).slope
+    by_depth = updates_in(KEPT, _NOTE)[case.experiment][case.optimizer][case.model]
+    logs = [-math.log2(by_depth[str(n)][law][_key(law, rate)]) for n in case.layers]
+    return linear_regression([math.log2(n) for n in case.layers], logs).slope
 
 
 def _key(law: str, rate: float) -> str:
@@ -69,9 +78,10 @@ def _key(law: str, rate: float) -> str:
 
 
 def write() -> None:
-    answers: dict[str, dict[str, Any]] = {}
-    for optimizer, model in OF_TEXT:
-        answers.setdefault(optimizer, {})[model] = {str(n): updates(optimizer, model, n) for n in depths(SMALL)}
+    answers: dict[str, dict[str, dict[str, Any]]] = {}
+    for case in judged():
+        by_model = answers.setdefault(case.experiment, {}).setdefault(case.optimizer, {})
+        by_model[case.model] = {str(n): updates(case, n) for n in case.layers}
     write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 
 

@@ -52,6 +52,7 @@ OF_EXPERIMENT = {
     "best-rates": ("training-best-losses", "training-best-rates"),
     "after-start": ("training-after-start",),
     "transfer": ("training-transfer",),
+    "elsewhere": ("training-elsewhere",),
 }
 """Files of figures/, the most telling one first."""
 

@@ -24,10 +24,10 @@ from depthlaw.paper_checks.experiments.kernel_laws import (
     TRAINING_CORRELATION,
     TRAINING_OPTIMIZER,
     Law,
+    correlation_of,
     law,
     network_of,
     of_measured,
-    probe_correlation,
     training_network,
     training_update,
 )
@@ -176,7 +176,7 @@ def test_the_correlation_is_that_of_the_tokens() -> None:
     """Of the library that the record was made with; in every Python's few pairs of bytes are equal."""
     rows = read_rows(TRAINING_RECORDS / "stable-rates.jsonl")
     recorded = next(str(row.config["data"]) for row in rows if row.config["shape"] == "gpt")
-    found = probe_correlation()
+    found = correlation_of()
     is_same = load(DataConfig(name="causal", num_tokens=SMALL.num_tokens)).digest == recorded
     assert abs(found - TRAINING_CORRELATION) < (5e-4 if is_same else 0.2)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from depthlaw.advice.remedy import LATER
 from depthlaw.network.trials import OF_RECIPE, Trial
-from depthlaw.paper_checks.experiments import experiment, transfer, transfer_laws
+from depthlaw.paper_checks.experiments import elsewhere, experiment, transfer, transfer_laws
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.paper_checks.experiments.kernel_laws import correlation_of
 from depthlaw.paper_checks.experiments.scale import SMALL
 from depthlaw.paper_checks.pages.training import transfer as transfer_page
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -23,13 +25,16 @@ from depthlaw.paper_checks.routes.training.transfer import (
     is_cost,
     lasts,
     longer,
+    moved_elsewhere,
     pays,
     transfers,
 )
 from tests import made_runs
 
 SEEDS = 4
-MODEL = "pre-ln"
+CASES = {(case.model, case.optimizer, case.times): case for case in transfer.cases(SMALL)}
+CASE = CASES["pre-ln", ADAMW, 1]
+MODEL = CASE.model
 BEST, MOVED = 2.0**-7, 2.0**-9
 
 
@@ -63,7 +68,7 @@ def moves(trial: Trial, remedy: str) -> float:
 
 
 def test_gains_and_costs_are_what_was_put_in() -> None:
-    one = Transfer.of(MODEL, made(moves))
+    one = Transfer.of(CASE, made(moves))
     assert one.seeds == tuple(range(SEEDS)) and one.tuned == [BEST] * SEEDS
     assert one.gain(ADVISED, 32).mean == pytest.approx(0.4 - 0.02)
     for gain in (one.gain_over_tuning(ADVISED, 32), one.gain_over_few_layers(ADVISED, 32)):
@@ -86,10 +91,8 @@ def test_what_was_shown_of_a_way_and_which_beat_it() -> None:
         own = {ADVISED: 0.2, "learning-rate": 0.3 * (-1) ** trial.seed, "depth-mup": 0.01, "nothing": 0.1}
         return parabola(trial, BEST, 2.0 + own.get(remedy, 0.0))
 
-    one = Transfer.of(MODEL, made(loss))
-    told = {
-        remedy: (one.verdict(remedy, 32), one.beaten_by(remedy, 32)) for remedy in transfer.MODELS[ADAMW][MODEL][1:]
-    }
+    one = Transfer.of(CASE, made(loss))
+    told = {remedy: (one.verdict(remedy, 32), one.beaten_by(remedy, 32)) for remedy in CASE.remedies}
     assert told == {
         ADVISED: (-1, ["depth-mup", "completep"]),
         "learning-rate": (0, []),
@@ -112,7 +115,7 @@ def test_a_gain_lasts_where_longer_runs_show_it_too() -> None:
     book = made(loss)
     several = transfers(book)
     [(short, long)] = longer(several)
-    assert (short.optimizer, long.optimizer) == (ADAMW, transfer.LONG)
+    assert [(of.case.optimizer, of.case.times) for of in (short, long)] == [(ADAMW, 1), (ADAMW, transfer.LONGER)]
     pairs = {remedy: [case.gain(remedy, 32) for case in (short, long)] for remedy in (ADVISED, "depth-mup")}
     assert {remedy: lasts(*pair) for remedy, pair in pairs.items()} == {ADVISED: False, "depth-mup": True}
     assert lasts(pairs[ADVISED][1], pairs["depth-mup"][1]) is None
@@ -129,7 +132,7 @@ def test_no_seed_is_judged_by_the_rate_that_it_chose() -> None:
         is_lucky = trial.seed == 0 and trial.learning_rate == lucky and trial.num_layers == transfer.TUNED
         return 0.5 if is_lucky else parabola(trial, BEST, 2.0)
 
-    assert Transfer.of(MODEL, made(loss)).tuned[0] == BEST
+    assert Transfer.of(CASE, made(loss)).tuned[0] == BEST
 
 
 def test_a_run_that_diverged_counts_as_a_guess() -> None:
@@ -139,7 +142,7 @@ def test_a_run_that_diverged_counts_as_a_guess() -> None:
 
     book = made(loss)
     guess = next(iter(book.values())).guess
-    assert Transfer.of(MODEL, book).at_tuned("nothing", 32) == [guess] * SEEDS
+    assert Transfer.of(CASE, book).at_tuned("nothing", 32) == [guess] * SEEDS
 
 
 MOVING = {"pre-ln": 2.0**-6, f"{OF_RECIPE}gpt2": 2.0**-9}
@@ -151,7 +154,7 @@ def moves_as(law: str, optimizer: str, start: float | None = None) -> Callable[[
 
     def loss(trial: Trial, remedy: str) -> float:
         tuned = start or MOVING[trial.scheme]
-        steep = transfer_laws.predicted(law, optimizer, trial.scheme, tuned)
+        steep = transfer_laws.predicted(law, CASES[trial.scheme, optimizer, 1], tuned)
         own = 2.0 ** (0.03 * (-1) ** trial.seed) if trial.num_layers > transfer.TUNED else 1.0
         return parabola(trial, tuned * own * (trial.num_layers / transfer.TUNED) ** steep, 2.0)
 
@@ -161,7 +164,7 @@ def moves_as(law: str, optimizer: str, start: float | None = None) -> Callable[[
 @pytest.mark.parametrize("law", transfer_laws.laws_of(ADAMW))
 def test_a_best_rate_that_moves_as_a_law_is_told_as_that_law(law: str) -> None:
     book = made(moves_as(law, ADAMW), models=tuple(MOVING))
-    by_law = distances([Transfer.of(model, book) for model in MOVING])
+    by_law = distances([Transfer.of(CASES[model, ADAMW, 1], book) for model in MOVING])
     best, worse = nearest(by_law)
     assert (best, {best, *worse}) == (law, {*transfer_laws.laws_of(ADAMW)})
     assert max(by_law[law]) < 0.05
@@ -172,7 +175,7 @@ def test_under_muon_two_laws_are_told_from_each_other() -> None:
     first, none = transfer_laws.laws_of(MUON)
     for law, other in ((first, none), (none, first)):
         book = made(moves_as(law, MUON, 2.0**-4), optimizer=MUON)
-        assert nearest(distances([Transfer.of(MODEL, book, optimizer=MUON)])) == (law, [other])
+        assert nearest(distances([Transfer.of(CASES[MODEL, MUON, 1], book)])) == (law, [other])
 
 
 def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() -> None:
@@ -184,13 +187,13 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
 
     record = Record.of("transfer", made(loss, 3, optimizer=MUON))
     told = {(row["model"], row["optimizer"], row["remedy"]): row for row in transfer_page.gains(record)}
-    assert {*told} == {(MODEL, MUON, remedy) for remedy in transfer.MODELS[MUON][MODEL][1:]}
+    assert {*told} == {(MODEL, MUON, remedy) for remedy in CASES[MODEL, MUON, 1].remedies}
     found = told[MODEL, MUON, "depth-mup"]
     assert (found["mean"], found["num_seeds"], found["verdict"]) == (pytest.approx(0.2), 3, 1)
     text = transfer_page.in_short(record, MUON)
     assert "Muon beside AdamW" in text and f"| {MODEL} (3 of 5 seeds) | depth-mup | 2.01 | 2.21 |" in text
     heads = text.split("\n\n")[1].splitlines()[0]
-    own = transfer.MODELS[MUON][MODEL][1:]
+    own = CASES[MODEL, MUON, 1].remedies
     assert all(f"| {way} |" in heads or f"| {way}: " in text for way in own), "a way of the figure is not in the table"
     assert "None is shown to cost" in text and transfer_page.in_short(record) == ""
 
@@ -201,14 +204,14 @@ def test_a_seed_whose_best_rate_is_beyond_the_grid_has_no_slope_there() -> None:
 
     def loss(trial: Trial, remedy: str) -> float:
         is_beyond = (trial.scheme, trial.seed, trial.num_layers) == (gpt2, 0, 32) and remedy == "nothing"
-        first = transfer_laws.predicted("first", ADAMW, trial.scheme, MOVING[trial.scheme])
+        first = transfer_laws.predicted("first", CASES[trial.scheme, ADAMW, 1], MOVING[trial.scheme])
         bent = {gpt2: 0.0, "pre-ln": first}[trial.scheme]
         best = MOVING[trial.scheme] * (trial.num_layers / transfer.TUNED) ** bent
         return parabola(trial, 1.0 if is_beyond else best, 2.0)
 
     book = made(loss, models=tuple(MOVING))
-    both = [Transfer.of(model, book) for model in MOVING]
-    by_model = {one.model: one for one in both}
+    both = [Transfer.of(CASES[model, ADAMW, 1], book) for model in MOVING]
+    by_model = {one.case.model: one for one in both}
     assert by_model[gpt2].slopes[0] is None and not by_model[gpt2].is_known and by_model["pre-ln"].is_known
     assert (by_model[gpt2].beyond(32), by_model[gpt2].beyond(4)) == ((0, 1), (0, 0))
     away = distances(both)["first"]
@@ -219,26 +222,56 @@ def test_advice_looks_at_later_steps_by_the_law_that_the_plan_names() -> None:
     assert LATER[ADAMW] == transfer_laws.LATER[ADAMW] and MUON not in LATER and transfer_laws.LATER[MUON] == "first"
 
 
-def test_the_kept_laws_are_those_that_are_derived_now() -> None:
-    rate = transfer.RATES[ADAMW][MODEL][0]
-    four, deep = (transfer_laws.updates(ADAMW, MODEL, n) for n in transfer.depths(SMALL))
-    for law, by_rate in four.items():
+@pytest.mark.parametrize("case", [CASE, elsewhere.CASES[-1]], ids=lambda case: case.experiment)
+def test_the_kept_laws_are_those_that_are_derived_now(case: transfer.Case) -> None:
+    shallow, deep = (transfer_laws.updates(replace(case, rates=case.rates[:1]), n) for n in case.layers)
+    for law, by_rate in shallow.items():
         key = next(iter(by_rate))
         bent = -math.log2(deep[law][key] / by_rate[key]) / 3
-        assert transfer_laws.predicted(law, ADAMW, MODEL, rate) == pytest.approx(bent, abs=0.05)
+        assert transfer_laws.predicted(law, case, case.rates[0]) == pytest.approx(bent, abs=0.05)
+
+
+def test_the_laws_elsewhere_are_of_its_text() -> None:
+    """In every Python's pages of help about as many pairs of bytes are equal."""
+    assert abs(correlation_of("help", 256) - transfer_laws.CORRELATIONS["gpt-help"]) < 0.01
+
+
+@pytest.mark.parametrize("case", elsewhere.CASES[::2], ids=lambda case: case.name)
+def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Case) -> None:
+    """Of best rates that move as the first step's law says, up to a few hundredths of an octave of each seed."""
+    start, (few, _) = 2.0**-6, case.layers
+
+    def loss(trial: Trial) -> float:
+        steep = transfer_laws.predicted("first", case, start)
+        own = 2.0 ** (0.03 * (-1) ** trial.seed) if trial.num_layers > few else 1.0
+        return parabola(trial, start * own * (trial.num_layers / few) ** steep, 2.0)
+
+    plan = experiment("elsewhere")
+    book = made_runs.fill([arm for arm in plan.arms if arm.trial.scheme == case.model], plan.seeds_of(SEEDS))
+    for trial in book.trials:
+        book[trial] = book[trial].model_copy(update={"held_out": loss(trial)})
+    (one,) = moved_elsewhere(book)
+    assert one.seeds == tuple(range(100, 100 + SEEDS)) and one.refuted() == ["aligned", "no move"]
+    record, beside = Record.of("elsewhere", book), Record.of("transfer", Book({}))
+    text = transfer_page.elsewhere(record, "", "", beside)
+    assert (
+        f"| {case.name} | " in text and "| aligned, no move |" in text and "The nearest is first, better than" in text
+    )
+    told = transfer_page.elsewhere_in_short(record, beside)
+    assert "a text and 4 seeds" in told and f'"no move" is refuted in {case.name}' in told
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "model"),
+    "case",
     [
-        case if case[1] == MODEL else pytest.param(*case, marks=pytest.mark.slow)
+        pytest.param(case, marks=[] if case.model == MODEL else pytest.mark.slow)
         for case in transfer.cases(SMALL)
-        if case[0] != transfer.LONG
+        if case.times == 1
     ],
 )
-def test_the_kept_remedies_are_those_of_advise(optimizer: str, model: str) -> None:
+def test_the_kept_remedies_are_those_of_advise(case: transfer.Case) -> None:
     """To what the points of a prediction leave open."""
     layers = transfer.DEEPER[0]
-    for change in transfer.derived(SMALL.d_model, model, layers, optimizer):
-        kept = dict(transfer.kept()[SMALL.d_model, optimizer, model, layers, change.name].numbers)
+    for change in transfer.derived(SMALL.d_model, case, layers):
+        kept = dict(transfer.kept()[SMALL.d_model, case.optimizer, case.model, layers, change.name].numbers)
         assert kept == pytest.approx(dict(change.numbers), rel=0.02)

@@ -232,7 +232,7 @@ def test_packed_pairs_are_the_same_pairs(tmp_path: Path) -> None:
 
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "name": ({"name": "images"}, "data is one of causal, masked, .*, not 'images'"),
+    "name": ({"name": "images"}, "data is one of causal, help, .*, not 'images'"),
     "many": ({"num_tokens": 4097}, "num_tokens is a whole number from 1 to 4096, not 4097"),
     "text-digits": ({"name": "digits", "text": "a"}, "a text of your own is for causal and masked, not for digits"),
     "pairs-causal": ({"parallel": ("a", "b")}, "parallel files of your own are for translation, not for causal"),

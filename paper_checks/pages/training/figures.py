@@ -17,7 +17,6 @@ from depthlaw.paper_checks.experiments.stable_rates import CURVE, GRID, LAYERS, 
 from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAYERS
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
-from depthlaw.paper_checks.experiments.transfer import LONG
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
 from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale
 from depthlaw.paper_checks.pages.markdown import caption
@@ -75,9 +74,9 @@ _IN_FILE: Mapping[str, Mapping[str, Any]] = {
 
 
 def drawings(records: Records) -> dict[str, Drawing]:
-    """By file name. Those of after-start and transfer only where their record is given: a notebook shows the others."""
+    """By file name. The last three only where their record is given: a notebook shows the others."""
     rates, warm, deep, best = (records[name] for name in NAMES[:4])
-    later, moved = (records.get(name) for name in NAMES[4:])
+    later, moved, there = (records.get(name) for name in NAMES[4:])
     rows: tuple[tuple[str, list[Panel], str, int, int, int, VerticalScale], ...] = (
         ("rates", _rates_panels(rates), "largest stable rate by depth", 2, 430, 330, "shared"),
         ("curves", _curves_panels(rates), "held-out loss by learning rate", 3, 290, 220, "own"),
@@ -95,6 +94,11 @@ def drawings(records: Records) -> dict[str, Drawing]:
         *(
             [("transfer", _moved_panels(moved), "held-out loss with each way of advise", 3, 310, 280, "own")]
             if moved is not None
+            else []
+        ),
+        *(
+            [("elsewhere", _elsewhere_panels(there), "held-out loss elsewhere", 3, 310, 280, "own")]
+            if there is not None
             else []
         ),
     )
@@ -384,14 +388,21 @@ _BY_REMEDY = {
 
 def _moved_panels(record: Record) -> list[Panel]:
     """A panel for each model of enough seeds."""
-    several = [case for case in transfer.transfers(record.book, record.scale) if case.optimizer != LONG]
+    return _panels_of([one for one in transfer.transfers(record.book, record.scale) if one.case.times == 1], record)
+
+
+def _elsewhere_panels(record: Record) -> list[Panel]:
+    return _panels_of(transfer.moved_elsewhere(record.book, record.scale), record)
+
+
+def _panels_of(several: Sequence[transfer.Transfer], record: Record) -> list[Panel]:
     guess = max((result.guess for result in record.book.values()), default=0.0)
     panels = []
-    for case in several:
-        curves = [*_moved_curves(case)]
+    for one in several:
+        curves = [*_moved_curves(one)]
         panels.append(
             Panel(
-                title=case.model.removeprefix(OF_RECIPE) + f", {case.optimizer}" * (case.optimizer != ADAMW),
+                title=one.case.name + f", {one.case.optimizer}" * (one.case.optimizer != ADAMW),
                 x="learning rate",
                 y="held-out loss, nats",
                 curves=curves,
@@ -403,17 +414,17 @@ def _moved_panels(record: Record) -> list[Panel]:
     return panels
 
 
-def _moved_curves(case: transfer.Transfer) -> Iterator[Curve]:
-    tuned, *_, deepest = sorted(case.losses)
-    few = case.losses[tuned][transfer.NOTHING]
+def _moved_curves(one: transfer.Transfer) -> Iterator[Curve]:
+    tuned, deepest = one.case.layers[0], one.deepest
+    few = one.losses[tuned][transfer.NOTHING]
     line = [(rate, fmean(losses)) for rate, losses in few.items()]
     yield Curve(label=f"{tuned} layers", line=line, colour="--ink", line_style="dashed")
-    rate = geometric_mean(case.tuned)
-    for remedy, by_rate in case.losses[deepest].items():
+    rate = geometric_mean(one.tuned)
+    for remedy, by_rate in one.losses[deepest].items():
         yield Curve(
             label=f"{deepest}, {remedy}",
             line=[(rate, fmean(losses)) for rate, losses in by_rate.items()],
-            points=[(rate, fmean(case.at_tuned(remedy, deepest)), None, None)],
+            points=[(rate, fmean(one.at_tuned(remedy, deepest)), None, None)],
             colour=_BY_REMEDY[remedy],
         )
 

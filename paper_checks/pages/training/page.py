@@ -82,7 +82,7 @@ def page(records: Records) -> str:
     def images(*names: str) -> str:
         return "".join(map(image, names))
 
-    rates, warm, deep, best, later, moved = (records[name] for name in NAMES)
+    rates, warm, deep, best, later, moved, there = (records[name] for name in NAMES)
     sections = (
         summary(records),
         head(records),
@@ -92,6 +92,7 @@ def page(records: Records) -> str:
         best_rates(best, records[BEST_WIDE], opening(best), images("training-best-losses", "training-best-rates")),
         after_start_page.after_start(later, opening(later), images("training-after-start")),
         transfer_page.transfer(moved, opening(moved), images("training-transfer")),
+        transfer_page.elsewhere(there, opening(there), images("training-elsewhere"), moved),
         large_models(),
         section("training", "open_ends", parts=_left_open()),
     )
@@ -142,7 +143,7 @@ def _head_row(name: str, record: Record) -> dict[str, Any]:
 
 def summary(records: Records) -> str:
     """The results in a few sentences. None, here and below, where the record lacks what it needs."""
-    rates, warm, deep, best, later, moved = (records[name] for name in NAMES)
+    rates, warm, deep, best, later, moved, there = (records[name] for name in NAMES)
     pairs = judged_pairs(rates.book, LOOKS[0])
     verdict = answer(SMALLER[LOOKS[0]], rates)
     counted = {"said": verdict, "num": len(pairs), "agree": count(pairs, True), "against": count(pairs, False)}
@@ -156,6 +157,7 @@ def summary(records: Records) -> str:
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
         which=transfer_page.which_in_short(moved),
+        elsewhere=transfer_page.elsewhere_in_short(there, moved),
         later=after_start_page.in_short(later),
         moved=transfer_page.in_short(moved),
         beside=transfer_page.in_short(moved, MUON),
@@ -326,7 +328,7 @@ def _of_runs(runs: Runs) -> dict[str, Any]:
 
 def gains_text(records: Records) -> str:
     """What ``advice.records.GAINS`` holds, a row in a line."""
-    return "[\n" + ",\n".join(map(json.dumps, transfer_page.gains(records[NAMES[-1]]))) + "\n]\n"
+    return "[\n" + ",\n".join(map(json.dumps, transfer_page.gains(records["transfer"]))) + "\n]\n"
 
 
 def write(records: Records) -> None:

@@ -97,7 +97,8 @@ class Record:
     def missing(self) -> dict[str, int]:
         """By arm, how many seeds of the plan it lacks."""
         wanted = self.experiment.num_seeds(self.book)
-        lacks = {name: len({*range(wanted[runs.arm])} - {*runs.seeds}) for name, runs in self.runs.items()}
+        seeds = {name: {*self.experiment.seeds_of(wanted[runs.arm])} for name, runs in self.runs.items()}
+        lacks = {name: len(seeds[name] - {*runs.seeds}) for name, runs in self.runs.items()}
         return {name: num for name, num in lacks.items() if num}
 
 

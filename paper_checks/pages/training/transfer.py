@@ -7,21 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from depthlaw.advice.records import kind_of
-from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
-from depthlaw.paper_checks.experiments.transfer import (
-    LONG,
-    LONGER,
-    NONE,
-    OF_TEXT,
-    RATES,
-    SHAPES,
-    TUNED,
-    arm_name,
-    of_depth,
-)
-from depthlaw.paper_checks.experiments.transfer_laws import laws_of
+from depthlaw.paper_checks.experiments.transfer import LONGER, NONE, TUNED
+from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import transfer as route
@@ -47,8 +36,8 @@ def transfer(record: Record, opening: str, images: str) -> str:
         advised=route.ADVISED,
         least=route.LEAST_SEEDS,
         least_nats=NONE,
-        models=[_model(case, layers) for case in several for layers in case.losses if layers > TUNED],
-        layers=[*several[0].losses] if several else [],
+        models=[_model(one, layers) for one in several for layers in one.case.layers[1:]],
+        layers=several[0].case.layers if several else [],
         longer=LONGER,
         lasting=[*_lasting(several)],
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
@@ -58,69 +47,130 @@ def transfer(record: Record, opening: str, images: str) -> str:
 def _lasting(several: Sequence[route.Transfer]) -> Iterator[list[str]]:
     """Of each way that was trained for longer, what it gained in either, and whether that lasts."""
     for short, long in route.longer(several):
-        layers = max(long.losses)
-        for remedy in of_depth(long.model, layers, LONG)[1:]:
-            gains = [case.gain(remedy, layers) for case in (short, long)]
+        for remedy in long.case.remedies:
+            gains = [one.gain(remedy, long.deepest) for one in (short, long)]
             verdict = _LASTS[route.lasts(*gains)]
-            yield [_name(long), remedy, *(interval(gain, 3) for gain in gains), str(len(long.seeds)), verdict]
+            yield [long.case.name, remedy, *(interval(gain, 3) for gain in gains), str(len(long.seeds)), verdict]
 
 
-def _model(case: route.Transfer, num_layers: int) -> dict[str, Any]:
+def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
     return {
-        "name": _name(case),
+        "name": one.case.name,
         "layers": num_layers,
-        "optimizer": case.optimizer,
-        "seeds": f"{len(case.seeds)} of {max(LEAST_SEEDS, len(case.seeds))}",
-        "rows": [*_rows(case, num_layers)],
-        "guess": f"{case.guess:.3f}",
-        "verdict": _VERDICTS[route.pays(case, num_layers)],
+        "optimizer": one.case.optimizer + f", {one.case.times} times as long" * (one.case.times > 1),
+        "seeds": f"{len(one.seeds)} of {max(LEAST_SEEDS, len(one.seeds))}",
+        "rows": [*_rows(one, num_layers)],
+        "guess": f"{one.guess:.3f}",
+        "verdict": _VERDICTS[route.pays(one, num_layers)],
     }
 
 
-def _rows(case: route.Transfer, num_layers: int) -> Iterator[list[str]]:
-    for remedy in of_depth(case.model, num_layers, case.optimizer):
-        costs = case.transfer_cost(remedy, num_layers), case.remedy_cost(remedy, num_layers)
-        gains = case.gain(remedy, num_layers), case.gain_over_tuning(remedy, num_layers)
-        cells = [interval(gain, 3) for gain in gains] if remedy != route.NOTHING else ["-", "-"]
-        cells += [interval(x, 3) for x in (case.gain_over_few_layers(remedy, num_layers), *costs)]
-        yield [remedy, f"{fmean(case.at_tuned(remedy, num_layers)):.3f}", *cells]
+def _rows(one: route.Transfer, num_layers: int) -> Iterator[list[str]]:
+    for way in one.case.ways(num_layers):
+        costs = one.transfer_cost(way, num_layers), one.remedy_cost(way, num_layers)
+        gains = one.gain(way, num_layers), one.gain_over_tuning(way, num_layers)
+        cells = [interval(gain, 3) for gain in gains] if way != route.NOTHING else ["-", "-"]
+        cells += [interval(x, 3) for x in (one.gain_over_few_layers(way, num_layers), *costs)]
+        yield [way, f"{fmean(one.at_tuned(way, num_layers)):.3f}", *cells]
 
 
 def _by_optimizer(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
     """Those that laws are held against."""
-    several = [case for case in several if (case.optimizer, case.model) in OF_TEXT]
     by_optimizer: dict[str, list[route.Transfer]] = {}
-    for case in several:
-        by_optimizer.setdefault(case.optimizer, []).append(case)
+    for one in several:
+        if one.case.is_judged:
+            by_optimizer.setdefault(one.case.optimizer, []).append(one)
     return [*by_optimizer.values()]
 
 
 def _moves(several: Sequence[route.Transfer]) -> dict[str, Any]:
     """Of the models of one optimizer, how their best rates move, beside what the laws say."""
-    optimizer = several[0].optimizer
-    laws, known = laws_of(optimizer), [case for case in several if case.is_known]
-    some = [case for case in several if any(slope is not None for slope in case.slopes)]
+    optimizer = several[0].case.optimizer
+    laws, known = laws_of(optimizer), [one for one in several if one.is_known]
+    some = _with_slopes(several)
     looks = [("By the plan, of the models of which every seed has a slope", known)]
     looks += [("A look that was not planned, of each seed in the models in which it has one", some)] * (some != known)
     return {
         "heads": [f"model, {optimizer}", *laws, "found", "beyond the rates tried"],
         "rows": [
-            [_name(case), *(f"{fmean(case.predicted(law)):z.2f}" for law in laws), _slope(case), _beyond(case)]
-            for case in several
+            [one.case.name, *(f"{fmean(one.predicted(law)):z.2f}" for law in laws), _slope(one), _beyond(one)]
+            for one in several
         ],
         "verdicts": [f"{words} ({', '.join(map(_name, those)) or 'none'}){_nearest(those)}." for words, those in looks],
     }
 
 
-def _slope(case: route.Transfer) -> str:
-    slopes = [slope for slope in case.slopes if slope is not None]
-    return interval(estimate(slopes), 2) if case.is_known else f"not known ({len(slopes)} of {len(case.seeds)} seeds)"
+def _with_slopes(several: Sequence[route.Transfer]) -> list[route.Transfer]:
+    """Those in which a seed has a slope."""
+    return [one for one in several if any(slope is not None for slope in one.slopes)]
 
 
-def _beyond(case: route.Transfer) -> str:
+def elsewhere(record: Record, opening: str, images: str, beside: Record) -> str:
+    """beside: the record of transfer, with whose answer this one is compared."""
+    several = route.moved_elsewhere(record.book, record.scale)
+    some = _with_slopes(several)
+    moves: dict[str, Any] = {"heads": [], "rows": []}
+    if several:
+        moves = _moves(several)
+        moves["heads"] = [*moves["heads"], "laws refuted"]
+        refuted = [", ".join(one.refuted()) or "none" if one.is_known else "not asked" for one in several]
+        moves["rows"] = [[*row, of_model] for row, of_model in zip(moves["rows"], refuted, strict=True)]
+    return section(
+        "training",
+        "elsewhere",
+        opening=opening,
+        images=images,
+        least=route.LEAST_SEEDS,
+        seeds=len(several[0].seeds) if several else 0,
+        correlation=CORRELATIONS[several[0].case.shape] if several else None,
+        names=[one.case.name for one in some],
+        verdict=_nearest(some),
+        here=_nearest_law(some),
+        there=_nearest_there(beside),
+        **moves,
+    )
+
+
+def _nearest_law(several: Sequence[route.Transfer]) -> str:
+    """Empty where no seed has a slope."""
+    by_law = _known_distances(several)
+    return nearest(by_law)[0] if by_law else ""
+
+
+def _nearest_there(record: Record) -> str:
+    """What transfer found by its plan under AdamW."""
+    several = route.transfers(record.book, record.scale)
+    return _nearest_law([one for one in several if one.case.optimizer == ADAMW and one.case.is_judged and one.is_known])
+
+
+def elsewhere_in_short(record: Record, beside: Record) -> str:
+    several = _with_slopes(route.moved_elsewhere(record.book, record.scale))
+    if not (by_law := _known_distances(several)):
+        return ""
+    best, worse = nearest(by_law)
+    return section(
+        "training",
+        "elsewhere_in_short",
+        trial=record.experiment.arms[0].trial,
+        layers=several[0].case.layers,
+        seeds=len(several[0].seeds),
+        nearest=best,
+        worse=worse,
+        open=[law for law in by_law if law not in (best, *worse)],
+        refuted={law: [one.case.name for one in several if one.is_known and law in one.refuted()] for law in by_law},
+        holds=best == _nearest_there(beside),
+    ).strip()
+
+
+def _slope(one: route.Transfer) -> str:
+    slopes = [slope for slope in one.slopes if slope is not None]
+    return interval(estimate(slopes), 2) if one.is_known else f"not known ({len(slopes)} of {len(one.seeds)} seeds)"
+
+
+def _beyond(one: route.Transfer) -> str:
     """Of how many seeds the best rate is beyond the grid, and where."""
-    ends = ((n, where, num) for n in case.losses for where, num in zip(_WHERE, case.beyond(n), strict=True))
-    return "; ".join(f"{num} of {len(case.seeds)} {where} at {n} layers" for n, where, num in ends if num) or "-"
+    ends = ((n, where, num) for n in one.losses for where, num in zip(_WHERE, one.beyond(n), strict=True))
+    return "; ".join(f"{num} of {len(one.seeds)} {where} at {n} layers" for n, where, num in ends if num) or "-"
 
 
 def _nearest(several: Sequence[route.Transfer]) -> str:
@@ -142,19 +192,19 @@ def which_in_short(record: Record) -> str:
     """Which law moves the best rate, a sentence for each optimizer. Empty where no model has a slope of every seed."""
     paragraphs = []
     for several in _by_optimizer(route.transfers(record.book, record.scale)):
-        known = [case for case in several if case.is_known]
+        known = [one for one in several if one.is_known]
         if by_law := _known_distances(known):
             best, worse = nearest(by_law)
             text = section(
                 "training",
                 "which_in_short",
-                optimizer=several[0].optimizer,
-                layers=[*known[0].losses],
+                optimizer=several[0].case.optimizer,
+                layers=known[0].case.layers,
                 nearest=best,
                 worse=worse,
                 open=[law for law in by_law if law not in (best, *worse)],
                 models=[*map(_name, known)],
-                others=[_name(case) for case in several if not case.is_known],
+                others=[one.case.name for one in several if not one.is_known],
             )
             paragraphs.append(text.strip())
     return "\n\n".join(paragraphs)
@@ -164,29 +214,24 @@ def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
     model, optimizer and remedy."""
     rows, several = [], route.transfers(record.book, record.scale)
-    longer = {(short.optimizer, short.model): long for short, long in route.longer(several)}
-    for case in several:
-        if case.optimizer == LONG:
+    longer = {short.case: long for short, long in route.longer(several)}
+    for one in several:
+        case, layers = one.case, one.deepest
+        if case.times > 1:
             continue
-        layers = max(case.losses)
-        tuned, trial = (
-            record.experiment.arm(
-                arm_name(case.model, depth, route.NOTHING, RATES[case.optimizer][case.model][0], case.optimizer)
-            ).trial
-            for depth in (TUNED, layers)
-        )
+        names = (case.arm_name(n, route.NOTHING, case.rates[0]) for n in (TUNED, layers))
+        tuned, trial = (record.experiment.arm(name).trial for name in names)
         kind = kind_of(tuned.lower().model, trial.lower().model)
         shape = {"from_layers": TUNED, "layers": layers, "d_model": trial.d_model, "num_steps": trial.num_steps}
-        for remedy in of_depth(case.model, layers, case.optimizer)[1:]:
-            gain = case.gain(remedy, layers)
+        for remedy in case.remedies:
+            gain = one.gain(remedy, layers)
             numbers = _numbers(gain)
-            if (long := longer.get((case.optimizer, case.model))) and remedy in of_depth(long.model, layers, LONG):
+            if (long := longer.get(case)) and remedy in long.case.remedies:
                 numbers["longer"] = {"times": LONGER, **_numbers(long.gain(remedy, layers))}
             numbers["is_none"] = gain.low is not None and gain.high is not None and -NONE < gain.low < gain.high < NONE
-            numbers |= {"verdict": case.verdict(remedy, layers), "beaten_by": case.beaten_by(remedy, layers)}
-            rows.append(
-                {"model": _name(case), "optimizer": case.optimizer, "remedy": remedy, **shape, **kind, **numbers}
-            )
+            numbers |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
+            whose = {"model": case.name, "optimizer": case.optimizer, "remedy": remedy}
+            rows.append(whose | shape | kind | numbers)
     return rows
 
 
@@ -198,21 +243,21 @@ def _numbers(gain: Estimate) -> dict[str, Any]:
 def in_short(record: Record, optimizer: str = ADAMW) -> str:
     """The result as a table, and what it is of, for the README too. Empty where no model has enough seeds."""
     every = route.transfers(record.book, record.scale)
-    several = [case for case in every if case.optimizer == optimizer]
+    several = [one for one in every if one.case.optimizer == optimizer and one.case.times == 1]
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
-    rows = [_readme_row(case, max(case.losses)) for case in several]
+    rows = [*map(_readme_row, several)]
     more = ["another way"] * any(row[-1] for row in rows)
     return section(
         "training",
         "transfer_in_short",
         tuned=TUNED,
-        layers=max(several[0].losses),
+        layers=several[0].deepest,
         trial=trial,
         optimizer=_WORDS[optimizer],
-        num_seeds=span([len(case.seeds) for case in several]),
-        others=[_name(case) for case in several if case.model in SHAPES],
+        num_seeds=span([len(one.seeds) for one in several]),
+        others=[one.case.name for one in several if not one.case.is_judged],
         ways=[*_ADVISED, *more],
         rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
@@ -230,9 +275,9 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
     """The models that, as they are at the largest depth, are no better than guessing, and the loss of that."""
     return [
-        (_name(case), f"{case.guess:.2f}")
-        for case in several
-        if fmean(case.at_tuned(route.NOTHING, max(case.losses))) >= case.guess
+        (one.case.name, f"{one.guess:.2f}")
+        for one in several
+        if fmean(one.at_tuned(route.NOTHING, one.deepest)) >= one.guess
     ]
 
 
@@ -241,12 +286,8 @@ def _shown(
 ) -> list[tuple[str, list[str]]]:
     """By model, the ways of which such a gain was shown."""
     by_model = {
-        _name(case): [
-            remedy
-            for remedy in of_depth(case.model, max(case.losses), case.optimizer)[1:]
-            if route.shown(gain(case, remedy, max(case.losses))) == sign
-        ]
-        for case in several
+        one.case.name: [remedy for remedy in one.case.remedies if route.shown(gain(one, remedy, one.deepest)) == sign]
+        for one in several
     }
     return [(name, ways) for name, ways in by_model.items() if ways]
 
@@ -254,22 +295,23 @@ def _shown(
 def _shown_to_cost(several: Sequence[route.Transfer]) -> list[tuple[str, list[str]]]:
     """Of each remedy that has some, the models in which it was shown to cost."""
     by_remedy: dict[str, list[str]] = {}
-    for case in several:
-        for remedy in of_depth(case.model, max(case.losses), case.optimizer)[1:]:
-            if case.verdict(remedy, max(case.losses)) == -1:
-                by_remedy.setdefault(remedy, []).append(_name(case))
+    for one in several:
+        for remedy in one.case.remedies:
+            if one.verdict(remedy, one.deepest) == -1:
+                by_remedy.setdefault(remedy, []).append(one.case.name)
     return [*by_remedy.items()]
 
 
-def _readme_row(case: route.Transfer, layers: int) -> list[str]:
-    few, many = (f"{fmean(case.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
-    further = [remedy for remedy in of_depth(case.model, layers, case.optimizer)[1:] if remedy not in _ADVISED]
-    cells = [interval(case.gain(remedy, layers), 2) for remedy in _ADVISED]
-    fewer = f" ({len(case.seeds)} of {LEAST_SEEDS} seeds)" if len(case.seeds) < LEAST_SEEDS else ""
-    others = [f"{remedy}: {interval(case.gain(remedy, layers), 2)}" for remedy in further]
-    gained = [remedy for remedy in (*_ADVISED, *further) if case.verdict(remedy, layers) == 1]
-    return [_name(case) + fewer, ", ".join(gained) or "none", few, many, *cells, "; ".join(others)]
+def _readme_row(one: route.Transfer) -> list[str]:
+    layers = one.deepest
+    few, many = (f"{fmean(one.at_tuned(route.NOTHING, n)):.2f}" for n in (TUNED, layers))
+    further = [remedy for remedy in one.case.remedies if remedy not in _ADVISED]
+    cells = [interval(one.gain(remedy, layers), 2) for remedy in _ADVISED]
+    fewer = f" ({len(one.seeds)} of {LEAST_SEEDS} seeds)" if len(one.seeds) < LEAST_SEEDS else ""
+    others = [f"{remedy}: {interval(one.gain(remedy, layers), 2)}" for remedy in further]
+    gained = [remedy for remedy in (*_ADVISED, *further) if one.verdict(remedy, layers) == 1]
+    return [one.case.name + fewer, ", ".join(gained) or "none", few, many, *cells, "; ".join(others)]
 
 
-def _name(case: route.Transfer) -> str:
-    return case.model.removeprefix(OF_RECIPE)
+def _name(one: route.Transfer) -> str:
+    return one.case.name

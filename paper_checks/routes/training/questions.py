@@ -100,6 +100,8 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "best-rates": (*FOLLOWS.values(), NEARER),
     "after-start": (),
     "transfer": (),
+    "elsewhere": (),
+    "elsewhere": (),
 }
 
 

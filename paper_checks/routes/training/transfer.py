@@ -1,6 +1,6 @@
 """What the record of transfer says: what a remedy of ``advise`` gains at the tuned rate, and what transfer then costs.
 
-``paper_checks.experiments.transfer`` plans it, and says how each number is found.
+``paper_checks.experiments.transfer`` plans it, and says how each number is found; ``elsewhere`` has less of the same.
 """
 
 from __future__ import annotations
@@ -12,29 +12,17 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from depthlaw.paper_checks.experiments import experiment
-from depthlaw.paper_checks.experiments.after_start import ADAMW
+from depthlaw.paper_checks.experiments import elsewhere, experiment
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
-from depthlaw.paper_checks.experiments.transfer import (
-    LONG,
-    NONE,
-    NOTHING,
-    RATES,
-    TUNED,
-    arm_name,
-    cases,
-    depths,
-    of_depth,
-)
+from depthlaw.paper_checks.experiments.transfer import NONE, NOTHING, Case, cases
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of, predicted
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 
 if TYPE_CHECKING:
     from depthlaw.sims.training.train import TrainResult
 
-NAME = "transfer"
 LEAST_SEEDS = 3
 """That an interval wants here: each seed's rates are chosen by the others."""
 ADVISED = "learning-rates"
@@ -45,44 +33,47 @@ Losses = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of a model under an optimizer: held-out losses by depth, remedy and rate, of each seed that is whole. guess: the
+    """Of what was trained of a model: held-out losses by depth, remedy and rate, of each seed that is whole. guess: the
     loss without looking at the input; nan where no seed is whole."""
 
-    model: str
-    optimizer: str
+    case: Case
     seeds: tuple[int, ...]
     losses: Mapping[int, Mapping[str, Losses]]
     guess: float
 
     @classmethod
-    def of(cls, model: str, book: Book, scale: str = SMALL.name, optimizer: str = ADAMW) -> Transfer:
-        plan, layers = experiment(NAME, scale), depths(SCALES[scale])
+    def of(cls, case: Case, book: Book, scale: str = SMALL.name) -> Transfer:
+        plan = experiment(case.experiment, scale)
         arms = {
-            n: {
-                remedy: {
-                    rate: plan.arm(arm_name(model, n, remedy, rate, optimizer)) for rate in RATES[optimizer][model]
-                }
-                for remedy in of_depth(model, n, optimizer)
-            }
-            for n in layers
+            n: {way: {rate: plan.arm(case.arm_name(n, way, rate)) for rate in case.rates} for way in case.ways(n)}
+            for n in case.layers
         }
         every = [arm for of_layers in arms.values() for by_rate in of_layers.values() for arm in by_rate.values()]
         there = sorted({trial.seed for trial in book.trials})
         seeds = tuple(seed for seed in there if all(arm.at(seed) in book for arm in every))
         losses = {
             n: {
-                remedy: {rate: [_loss(book[arm.at(seed)]) for seed in seeds] for rate, arm in by_rate.items()}
-                for remedy, by_rate in of_layers.items()
+                way: {rate: [_loss(book[arm.at(seed)]) for seed in seeds] for rate, arm in by_rate.items()}
+                for way, by_rate in of_layers.items()
             }
             for n, of_layers in arms.items()
         }
         guess = book[every[0].at(seeds[0])].guess if seeds else math.nan
-        return cls(model, optimizer, seeds, losses, guess)
+        return cls(case, seeds, losses, guess)
+
+    @property
+    def deepest(self) -> int:
+        return self.case.layers[-1]
+
+    @property
+    def _at_few(self) -> Losses:
+        """Those of the model that is tuned."""
+        return self.losses[self.case.layers[0]][NOTHING]
 
     @cached_property
     def tuned(self) -> list[float]:
         """The rate that is tuned at few layers, for each seed by the others."""
-        return [self._best(self.losses[TUNED][NOTHING], seed) for seed in range(len(self.seeds))]
+        return [self._best(self._at_few, seed) for seed in range(len(self.seeds))]
 
     def _best(self, losses: Losses, seed: int) -> float:
         """The rate of the least mean loss of the other seeds."""
@@ -115,7 +106,7 @@ class Transfer:
 
     def gain_over_few_layers(self, remedy: str, num_layers: int) -> Estimate:
         """The same beside the loss of the model that was tuned. Not a question of the plan."""
-        return _difference(self.at_tuned(NOTHING, TUNED), self.at_tuned(remedy, num_layers))
+        return _difference(self.at_tuned(NOTHING, self.case.layers[0]), self.at_tuned(remedy, num_layers))
 
     def verdict(self, remedy: str, num_layers: int) -> int:
         """Whether a remedy was shown to gain or to cost, as ``shown`` has it."""
@@ -149,6 +140,15 @@ class Transfer:
         """Whether every seed has a slope."""
         return None not in self.slopes
 
+    def refuted(self) -> list[str]:
+        """The laws whose slope the interval of the slope over the seeds leaves out. ValueError where a seed has no
+        slope."""
+        if not self.is_known:
+            raise ValueError(f"{self.case.name}: a seed has no slope")
+        known = [slope for slope in self.slopes if slope is not None]
+        away = {law: _difference(known, self.predicted(law)) for law in laws_of(self.case.optimizer)}
+        return [law for law, of in away.items() if of.low is not None and of.high is not None and of.low * of.high > 0]
+
     def beyond(self, num_layers: int) -> tuple[int, int]:
         """How many seeds have their least loss with nothing changed at the lowest rate, and how many at the highest:
         their best rate is beyond the grid."""
@@ -163,20 +163,29 @@ class Transfer:
 
     def predicted(self, law: str) -> list[float]:
         """The slope by a law of ``transfer_laws``, of each seed at its tuned rate."""
-        return [predicted(law, self.optimizer, self.model, rate) for rate in self.tuned]
+        return [predicted(law, self.case, rate) for rate in self.tuned]
 
 
 def transfers(book: Book, scale: str = SMALL.name) -> list[Transfer]:
     """Those of enough seeds."""
-    several = (Transfer.of(model, book, scale, optimizer) for optimizer, model in cases(SCALES[scale]))
-    return [case for case in several if len(case.seeds) >= LEAST_SEEDS]
+    return _of_enough(cases(SCALES[scale]), book, scale)
+
+
+def moved_elsewhere(book: Book, scale: str = SMALL.name) -> list[Transfer]:
+    """The models of elsewhere that have enough seeds."""
+    return _of_enough(elsewhere.CASES, book, scale)
+
+
+def _of_enough(cases: Sequence[Case], book: Book, scale: str) -> list[Transfer]:
+    several = (Transfer.of(case, book, scale) for case in cases)
+    return [of_case for of_case in several if len(of_case.seeds) >= LEAST_SEEDS]
 
 
 def distances(several: Sequence[Transfer]) -> dict[str, list[float]]:
     """By law, of each seed that all of these models have and that has a slope in one of them, the root mean square
     distance of its slopes from the law's, over the models in which it has one. The models are of one optimizer."""
     seeds = sorted(set.intersection(*(set(case.seeds) for case in several))) if several else []
-    laws = laws_of(several[0].optimizer) if several else ()
+    laws = laws_of(several[0].case.optimizer) if several else ()
     by_law: dict[str, list[float]] = {law: [] for law in laws}
     for seed in seeds:
         both = [(case, case.seeds.index(seed)) for case in several]
@@ -202,8 +211,9 @@ def pays(transfer: Transfer, num_layers: int) -> bool | None:
 
 def longer(several: Sequence[Transfer]) -> list[tuple[Transfer, Transfer]]:
     """Those whose models were trained for longer, too, and those runs."""
-    long = {case.model: case for case in several if case.optimizer == LONG}
-    return [(case, long[case.model]) for case in several if case.optimizer == ADAMW and case.model in long]
+    long = {(one.case.model, one.case.optimizer): one for one in several if one.case.times > 1}
+    once = {(one.case.model, one.case.optimizer): one for one in several if one.case.times == 1}
+    return [(one, long[key]) for key, one in once.items() if key in long]
 
 
 def lasts(short: Estimate, long: Estimate) -> bool | None:
