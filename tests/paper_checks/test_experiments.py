@@ -102,6 +102,14 @@ def test_only_complete_seeds_count() -> None:
         assert tiny().seeds(Book({t: book[t] for t in book.trials if t != left_out})) == seeds
 
 
+def test_an_experiment_may_begin_at_a_seed_of_its_own() -> None:
+    book = Book({})
+    later = replace(tiny(), first_seed=100)
+    trials = asked(later, trains_below_an_eighth, book)
+    assert {trial.seed for trial in trials} - {*PILOT_SEEDS} == {*later.seeds(book)} == {*range(100, 100 + SEEDS)}
+    assert later.missing(book, SEEDS) == [] and tiny().seeds(book) == ()
+
+
 def test_a_store_gives_what_would_be_run_again(tmp_path: Path) -> None:
     """Runs with other weights or other data stay in the store, and are no part of the book."""
     text = tmp_path / "own.txt"

@@ -49,6 +49,14 @@ def test_the_split_is_that_of_the_hash() -> None:
     assert [i for i in range(60) if corpora.is_held_out(b"%d" % i)] == [0, 7, 9, 10, 33, 40, 44, 51, 57, 59]
 
 
+def test_a_paragraph_of_the_help_pages_is_on_one_side() -> None:
+    """Pages quote one another, as that on special method names does those on its parts."""
+    pieces = corpora.help_pages()
+    assert len(dict(pieces)) == len(pieces) > 1000 and all(piece.endswith(b"\n\n") for _, piece in pieces)
+    training, held_out = (set(side.split(b"\n\n")) for side in corpora.sides(pieces))
+    assert training & held_out == {b""} and 0.05 < len(held_out) / len(training) < 0.2
+
+
 def test_another_process_finds_the_same_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 from depthlaw.sims.training import corpora

@@ -101,7 +101,6 @@ QUESTIONS: dict[str, tuple[Answered, ...]] = {
     "after-start": (),
     "transfer": (),
     "elsewhere": (),
-    "elsewhere": (),
 }
 
 
