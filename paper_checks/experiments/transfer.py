@@ -102,9 +102,15 @@ class Case:
         return self.model.removeprefix(OF_RECIPE)
 
     @property
+    def longer(self) -> str:
+        """Empty, but where it is trained for longer."""
+        return f", {self.times} times as long" * (self.times > 1)
+
+    @property
     def is_judged(self) -> bool:
-        """Whether laws of how the best rate moves are held against it: they are derived for decoders of text."""
-        return self.times == 1 and self.shape.startswith("gpt")
+        """Whether laws of how the best rate moves are held against it: they are derived for decoders of text, and two
+        rates do not tell."""
+        return len(self.rates) > 2 and self.shape.startswith("gpt")
 
     def ways(self, num_layers: int) -> tuple[str, ...]:
         """As it is, and with each remedy: the tuned model has none."""
@@ -112,8 +118,7 @@ class Case:
 
     def arm_name(self, num_layers: int, way: str, rate: float) -> str:
         of_optimizer = f" {self.optimizer}" * (self.optimizer != ADAMW)
-        longer = f", {self.times} times as long" * (self.times > 1)
-        return f"{self.model} {num_layers} {way} at 2^{math.log2(rate):g}{of_optimizer}{longer}"
+        return f"{self.model} {num_layers} {way} at 2^{math.log2(rate):g}{of_optimizer}{self.longer}"
 
     def arms(self, scale: Scale) -> Iterator[Arm]:
         shared = scale.shared(_NUM_STEPS * self.times, warmup=0.1)

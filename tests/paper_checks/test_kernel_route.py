@@ -17,6 +17,7 @@ from depthlaw.paper_checks.claims.claim import Verdict, perform
 from depthlaw.paper_checks.claims.statements import Growth
 from depthlaw.paper_checks.experiments import kernel_laws
 from depthlaw.paper_checks.experiments.kernel_laws import LAWS, LENGTHS, Law
+from depthlaw.paper_checks.papers import by_layer
 from depthlaw.paper_checks.routes.kernel import (
     FIRST,
     GROWTH_BY_KERNEL,
@@ -149,3 +150,14 @@ def test_shallow_networks_are_derived_again(monkeypatch: pytest.MonkeyPatch) -> 
     evidence = perform(GROWTH_BY_KERNEL_ANEW, STATEMENT)
     assert (evidence.verdict, evidence.num_effective) == (UNDECIDED, 0)
     assert "fc1 at N = 2" in evidence.detail
+
+
+@pytest.mark.parametrize(("scheme", "arch"), [("pre-ln", "decoder"), ("post-ln", "encoder")])
+def test_so_few_points_give_a_layers_gradient_within_a_percent(scheme: str, arch: str) -> None:
+    num_layers, num_tokens = 4, 4
+    few = by_layer._predicted(scheme, arch, num_tokens, num_layers).norms
+    network = by_layer._network(scheme, num_layers, arch, num_tokens)
+    ((_, sublayers),) = network.kernel_update("sgd", replicates=1, effort=4.0).layers.items()
+    layers = [{**dict(a), **dict(f)} for a, f in zip(sublayers[::2], sublayers[1::2], strict=True)]
+    many = [math.sqrt(sum(layer[role] for role in by_layer._MATRICES)) for layer in layers]
+    assert few == pytest.approx(many, rel=0.01) and few != pytest.approx(many, rel=1e-9)

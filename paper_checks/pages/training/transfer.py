@@ -108,13 +108,13 @@ def _with_slopes(several: Sequence[route.Transfer]) -> list[route.Transfer]:
 def elsewhere(record: Record, opening: str, images: str, beside: Record) -> str:
     """beside: the record of transfer, with whose answer this one is compared."""
     several = route.moved_elsewhere(record.book, record.scale)
-    some = _with_slopes(several)
+    some, known = _with_slopes(several), [one for one in several if one.is_known]
     moves: dict[str, Any] = {"heads": [], "rows": []}
     if several:
         moves = _moves(several)
-        moves["heads"] = [*moves["heads"], "laws refuted"]
-        refuted = [", ".join(one.refuted()) or "none" if one.is_known else "not asked" for one in several]
-        moves["rows"] = [[*row, of_model] for row, of_model in zip(moves["rows"], refuted, strict=True)]
+        moves["heads"] += ["laws refuted", *(f"loss of {n} layers" for n in several[0].case.layers)]
+        for row, one in zip(moves["rows"], several, strict=True):
+            row += [", ".join(one.refuted()) or "none" if one.is_known else "not asked", *_least_losses(one)]
     return section(
         "training",
         "elsewhere",
@@ -122,13 +122,18 @@ def elsewhere(record: Record, opening: str, images: str, beside: Record) -> str:
         images=images,
         least=route.LEAST_SEEDS,
         seeds=len(several[0].seeds) if several else 0,
+        guess=f"{several[0].guess:.2f}" if several else "",
         correlation=CORRELATIONS[several[0].case.shape] if several else None,
-        names=[one.case.name for one in some],
-        verdict=_nearest(some),
+        looks=[([*map(_name, those)], _nearest(those)) for those in (some, known) if those],
         here=_nearest_law(some),
         there=_nearest_there(beside),
         **moves,
     )
+
+
+def _least_losses(one: route.Transfer) -> list[str]:
+    """By depth, of the model as it is, at the rate that is best there, which the other seeds choose for each seed."""
+    return [f"{fmean(one.at_best(route.NOTHING, n)):.2f}" for n in one.case.layers]
 
 
 def _nearest_law(several: Sequence[route.Transfer]) -> str:
@@ -148,6 +153,7 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
     if not (by_law := _known_distances(several)):
         return ""
     best, worse = nearest(by_law)
+    known = [one for one in several if one.is_known]
     return section(
         "training",
         "elsewhere_in_short",
@@ -157,7 +163,9 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
         nearest=best,
         worse=worse,
         open=[law for law in by_law if law not in (best, *worse)],
-        refuted={law: [one.case.name for one in several if one.is_known and law in one.refuted()] for law in by_law},
+        known=[(one.case.name, _slope(one), one.refuted()) for one in known],
+        losses=[(one.case.name, _least_losses(one)[-1]) for one in several],
+        guess=f"{several[0].guess:.2f}",
         holds=best == _nearest_there(beside),
     ).strip()
 
