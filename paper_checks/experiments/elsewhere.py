@@ -27,8 +27,8 @@ Longer runs, planned when all of the above was there and none of these. "No move
 so little in 120 steps (3.07 to 3.18 nats at their best rates, guessing 3.30) that much of a best rate is chance; in
 pre-ln, which had learnt most, the slope was -0.22 [-0.76, 0.32], and no law was refuted:
 
-- pre-ln is trained ``LONGER`` times as long, at eight rates an octave lower, with the same depths, text and seeds. Which
-  laws are refuted, and which is nearest, is asked of these runs alone, by the same rules.
+- pre-ln is trained ``LONGER`` times as long, at eight rates an octave lower, with the same depths, text and seeds.
+  Which laws are refuted, and which is nearest, is asked of these runs alone, by the same rules.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def predicted(law: str, case: Case, rate: float) -> float:
     it is not kept."""
     if law == NO_MOVE:
         return 0.0
-    by_depth = updates_in(KEPT, _NOTE)[case.experiment][case.optimizer][case.model]
+    by_depth = updates_in(KEPT, _NOTE)[case.experiment][case.optimizer][case.model + case.longer]
     logs = [-math.log2(by_depth[str(n)][law][_key(law, rate)]) for n in case.layers]
     return linear_regression([math.log2(n) for n in case.layers], logs).slope
 
@@ -81,7 +81,7 @@ def write() -> None:
     answers: dict[str, dict[str, dict[str, Any]]] = {}
     for case in judged():
         by_model = answers.setdefault(case.experiment, {}).setdefault(case.optimizer, {})
-        by_model[case.model] = {str(n): updates(case, n) for n in case.layers}
+        by_model[case.model + case.longer] = {str(n): updates(case, n) for n in case.layers}
     write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 
 

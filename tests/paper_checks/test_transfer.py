@@ -236,29 +236,29 @@ def test_the_laws_elsewhere_are_of_its_text() -> None:
     assert abs(correlation_of("help", 256) - transfer_laws.CORRELATIONS["gpt-help"]) < 0.01
 
 
-@pytest.mark.parametrize("case", elsewhere.CASES[::2], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", elsewhere.CASES[::2] + elsewhere.CASES[-1:], ids=lambda case: case.name + case.longer)
 def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Case) -> None:
     """Of best rates that move as the first step's law says, up to a few hundredths of an octave of each seed."""
-    start, (few, _) = 2.0**-6, case.layers
+    start, (few, _), plan = 2.0**-6, case.layers, experiment("elsewhere")
 
     def loss(trial: Trial) -> float:
         steep = transfer_laws.predicted("first", case, start)
         own = 2.0 ** (0.03 * (-1) ** trial.seed) if trial.num_layers > few else 1.0
         return parabola(trial, start * own * (trial.num_layers / few) ** steep, 2.0)
 
-    plan = experiment("elsewhere")
-    book = made_runs.fill([arm for arm in plan.arms if arm.trial.scheme == case.model], plan.seeds_of(SEEDS))
+    names = {case.arm_name(n, transfer.NOTHING, rate) for n in case.layers for rate in case.rates}
+    book = made_runs.fill([arm for arm in plan.arms if arm.name in names], plan.seeds_of(SEEDS))
     for trial in book.trials:
         book[trial] = book[trial].model_copy(update={"held_out": loss(trial)})
     (one,) = moved_elsewhere(book)
-    assert one.seeds == tuple(range(100, 100 + SEEDS)) and one.refuted() == ["aligned", "no move"]
+    assert one.case == case and one.seeds == tuple(range(100, 100 + SEEDS)) and one.refuted() == ["aligned", "no move"]
     record, beside = Record.of("elsewhere", book), Record.of("transfer", Book({}))
     text = transfer_page.elsewhere(record, "", "", beside)
-    assert (
-        f"| {case.name} | " in text and "| aligned, no move |" in text and "The nearest is first, better than" in text
-    )
+    for told in (f"| {case.name} | ", "| aligned, no move |", "The nearest is first, better than"):
+        assert told in text
+    assert ("The longer runs (4 times as long), 4 seeds:" in text) == (case.times > 1)
     told = transfer_page.elsewhere_in_short(record, beside)
-    assert "a text and 4 seeds" in told and 'which refutes "aligned" and "no move"' in told
+    assert "a text and seeds" in told and 'which refutes "aligned" and "no move"' in told
 
 
 @pytest.mark.parametrize(

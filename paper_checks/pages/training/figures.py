@@ -402,7 +402,7 @@ def _panels_of(several: Sequence[transfer.Transfer], record: Record) -> list[Pan
         curves = [*_moved_curves(one)]
         panels.append(
             Panel(
-                title=one.case.name + f", {one.case.optimizer}" * (one.case.optimizer != ADAMW),
+                title=one.case.name + f", {one.case.optimizer}" * (one.case.optimizer != ADAMW) + one.case.longer,
                 x="learning rate",
                 y="held-out loss, nats",
                 curves=curves,

@@ -108,27 +108,40 @@ def _with_slopes(several: Sequence[route.Transfer]) -> list[route.Transfer]:
 def elsewhere(record: Record, opening: str, images: str, beside: Record) -> str:
     """beside: the record of transfer, with whose answer this one is compared."""
     several = route.moved_elsewhere(record.book, record.scale)
-    some, known = _with_slopes(several), [one for one in several if one.is_known]
-    moves: dict[str, Any] = {"heads": [], "rows": []}
-    if several:
-        moves = _moves(several)
-        moves["heads"] += ["laws refuted", *(f"loss of {n} layers" for n in several[0].case.layers)]
-        for row, one in zip(moves["rows"], several, strict=True):
-            row += [", ".join(one.refuted()) or "none" if one.is_known else "not asked", *_least_losses(one)]
     return section(
         "training",
         "elsewhere",
         opening=opening,
         images=images,
         least=route.LEAST_SEEDS,
-        seeds=len(several[0].seeds) if several else 0,
         guess=f"{several[0].guess:.2f}" if several else "",
         correlation=CORRELATIONS[several[0].case.shape] if several else None,
-        looks=[([*map(_name, those)], _nearest(those)) for those in (some, known) if those],
-        here=_nearest_law(some),
+        parts=[*map(_elsewhere, _by_length(several))],
         there=_nearest_there(beside),
-        **moves,
     )
+
+
+def _by_length(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
+    """Those that were trained for as long, together."""
+    lengths = sorted({one.case.times for one in several})
+    return [[one for one in several if one.case.times == times] for times in lengths]
+
+
+def _elsewhere(several: Sequence[route.Transfer]) -> dict[str, Any]:
+    """Of runs of one length. looks: of which models, and what is nearest there; the planned one first."""
+    moves, some, known = _moves(several), _with_slopes(several), [one for one in several if one.is_known]
+    refuted = [", ".join(one.refuted()) or "none" if one.is_known else "not asked" for one in several]
+    return {
+        "longer": several[0].case.longer,
+        "seeds": span([len(one.seeds) for one in several]),
+        "heads": [*moves["heads"], "laws refuted", *(f"loss of {n} layers" for n in several[0].case.layers)],
+        "rows": [
+            [*row, of_model, *_least_losses(one)]
+            for row, of_model, one in zip(moves["rows"], refuted, several, strict=True)
+        ],
+        "looks": [([*map(_name, those)], _nearest(those)) for those in ([some] if some == known else [some, known])],
+        "nearest": _nearest_law(some),
+    }
 
 
 def _least_losses(one: route.Transfer) -> list[str]:
@@ -149,25 +162,24 @@ def _nearest_there(record: Record) -> str:
 
 
 def elsewhere_in_short(record: Record, beside: Record) -> str:
-    several = _with_slopes(route.moved_elsewhere(record.book, record.scale))
-    if not (by_law := _known_distances(several)):
+    """Empty where no seed has a slope."""
+    there = route.moved_elsewhere(record.book, record.scale)
+    parts = []
+    for several in _by_length(there):
+        if by_law := _known_distances(_with_slopes(several)):
+            best, worse = nearest(by_law)
+            known = [one for one in several if one.is_known]
+            part = {"longer": several[0].case.longer, "seeds": span([len(one.seeds) for one in several])}
+            part |= {"nearest": best, "worse": worse, "open": [law for law in by_law if law not in (best, *worse)]}
+            part["known"] = [(one.case.name, _slope(one), one.refuted()) for one in known]
+            part["losses"] = [(one.case.name, _least_losses(one)[-1]) for one in several]
+            parts.append(part)
+    if not parts:
         return ""
-    best, worse = nearest(by_law)
-    known = [one for one in several if one.is_known]
-    return section(
-        "training",
-        "elsewhere_in_short",
-        trial=record.experiment.arms[0].trial,
-        layers=several[0].case.layers,
-        seeds=len(several[0].seeds),
-        nearest=best,
-        worse=worse,
-        open=[law for law in by_law if law not in (best, *worse)],
-        known=[(one.case.name, _slope(one), one.refuted()) for one in known],
-        losses=[(one.case.name, _least_losses(one)[-1]) for one in several],
-        guess=f"{several[0].guess:.2f}",
-        holds=best == _nearest_there(beside),
-    ).strip()
+    trial, guess, layers = record.experiment.arms[0].trial, f"{there[0].guess:.2f}", there[0].case.layers
+    holds = parts[0]["nearest"] == _nearest_there(beside)
+    shared = {"trial": trial, "guess": guess, "layers": layers, "holds": holds}
+    return section("training", "elsewhere_in_short", parts=parts, **shared).strip()
 
 
 def _slope(one: route.Transfer) -> str:
