@@ -37,7 +37,7 @@ from dataclasses import replace
 
 from depthlaw.paper_checks.experiments.after_start import ADAMW
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, Book, Experiment, Plan
-from depthlaw.paper_checks.experiments.scale import SMALL, Scale
+from depthlaw.paper_checks.experiments.scale import Scale
 from depthlaw.paper_checks.experiments.transfer import GPT2, LLAMA2, Case, below
 
 FIRST_SEED = 100
@@ -59,9 +59,6 @@ CASES = tuple(
 
 def wider(scale: Scale) -> Scale:
     return replace(scale, d_model=scale.d_model * 3 // 2)
-
-
-WIDTH = wider(SMALL).d_model
 
 
 def make(scale: Scale) -> Experiment:

@@ -69,6 +69,7 @@ def test_no_answer_rests_on_a_record_that_the_wheel_lacks(wheel: Path) -> None:
         "24-layers",
         "after-start",
         "clients",
+        "elsewhere",
         "transfer",
         "transformers",
         "transformer-variants",

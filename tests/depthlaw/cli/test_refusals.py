@@ -40,7 +40,7 @@ REFUSED = {
     "rule --norm pre --optimizer sgd --arch encoder --layers 4 --select symmetric": "residual weight 1",
     "explain S9-99": "unknown claim 'S9-99' (CLAIMS.md lists them; allowed: S1-01 to S1-50, S2-01 to S2-24, ",
     "verify DN7": "did you mean DN-07",
-    "experiment nonesuch": "(allowed: stable-rates, warmup, thousand-layers, best-rates, after-start, transfer)",
+    "experiment nonesuch": "thousand-layers, best-rates, after-start, transfer, elsewhere)",
     "predict --scheme pre-ln --optimizer sgd --sublayers 4 --after-steps 3": "--after-steps needs --attention",
     "predict --recipe gpt2 --optimizer adamw --layers 2 --after-steps 3": "--after-steps needs --learning-rate and",
     "predict --recipe gpt2 --optimizer adamw --layers 2 --learning-rate 1": "belong to --after-steps",
