@@ -65,7 +65,8 @@ def help_pages() -> tuple[Pair, ...]:
     except ImportError:
         raise ValueError("this Python has no pages of help (pydoc_data): the shape gpt has other data") from None
     paragraphs = dict.fromkeys(part for _, page in sorted(topics.items()) for part in page.strip().split("\n\n"))
-    return tuple((part.encode() + b"\n\n",) * 2 for part in paragraphs)
+    encoded = [part.encode() + b"\n\n" for part in paragraphs]
+    return tuple(zip(encoded, encoded, strict=True))
 
 
 @cache

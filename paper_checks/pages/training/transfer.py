@@ -169,7 +169,8 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
         if by_law := _known_distances(_with_slopes(several)):
             best, worse = nearest(by_law)
             known = [one for one in several if one.is_known]
-            part = {"longer": several[0].case.longer, "seeds": span([len(one.seeds) for one in several])}
+            part: dict[str, Any] = {"longer": several[0].case.longer}
+            part |= {"seeds": span([len(one.seeds) for one in several])}
             part |= {"nearest": best, "worse": worse, "open": [law for law in by_law if law not in (best, *worse)]}
             part["known"] = [(one.case.name, _slope(one), one.refuted()) for one in known]
             part["losses"] = [(one.case.name, _least_losses(one)[-1]) for one in several]
