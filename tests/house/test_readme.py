@@ -196,6 +196,11 @@ def test_readme_says_of_which_blocks_depth_cost_loss() -> None:
         assert stays == (["depth-mup"] if scale == "wide" else ["depth-mup", "completep"])
 
 
+def test_readme_says_how_the_best_rate_moves_in_longer_runs() -> None:
+    said = transfer.elsewhere_in_readme(runs.records()["elsewhere"])
+    assert said and said in " ".join(README.split())
+
+
 def test_readme_says_for_how_long_the_first_step_is_like_the_later_ones() -> None:
     said = after_start.in_readme(runs.records()["after-start"])
     assert said and f"**How long it holds.** {said}" in " ".join(README.split())

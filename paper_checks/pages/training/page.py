@@ -158,6 +158,7 @@ def summary(records: Records) -> str:
         best=best_in_short(best, records[BEST_WIDE]),
         which=transfer_page.which_in_short(moved),
         elsewhere=transfer_page.elsewhere_in_short(there, moved),
+        longer=transfer_page.elsewhere_in_readme(there),
         later=after_start_page.in_short(later),
         moved=transfer_page.in_short(moved),
         beside=transfer_page.in_short(moved, MUON),

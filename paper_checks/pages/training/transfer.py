@@ -10,7 +10,7 @@ from depthlaw.advice.records import kind_of
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
 from depthlaw.paper_checks.experiments.transfer import LONGER, NONE, TUNED
-from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, laws_of
+from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import transfer as route
@@ -181,6 +181,29 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
     holds = parts[0]["nearest"] == _nearest_there(beside)
     shared = {"trial": trial, "guess": guess, "layers": layers, "holds": holds}
     return section("training", "elsewhere_in_short", parts=parts, **shared).strip()
+
+
+def elsewhere_in_readme(record: Record) -> str:
+    """How the best rate moves in the longer runs, in a sentence. Empty where no model has a slope of every seed."""
+    several = [one for one in route.moved_elsewhere(record.book, record.scale) if one.case.times > 1 and one.is_known]
+    return section(
+        "training",
+        "elsewhere_in_readme",
+        trial=record.experiment.arms[0].trial,
+        models=[
+            {
+                "name": one.case.name,
+                "times": one.case.times,
+                "layers": one.case.layers,
+                "seeds": len(one.seeds),
+                "slope": _slope(one),
+                "first": f"{fmean(one.predicted(FIRST)):z.2f}",
+                "is_first_refuted": FIRST in one.refuted(),
+                "is_no_move_refuted": NO_MOVE in one.refuted(),
+            }
+            for one in several
+        ],
+    ).strip()
 
 
 def _slope(one: route.Transfer) -> str:
