@@ -33,10 +33,10 @@ pre-ln, which had learnt most, the slope was -0.22 [-0.76, 0.32], and no law was
 A control, planned when four seeds of the longer runs were there (slope -0.51 [-0.66, -0.37], predicted by the first
 step's law -0.60) and none of these:
 
-- depth-mup, whose update is flat, is trained as long, on the same depths, text and seeds, from 2^-9 to 2^-2 (32 wide its
-  best rates were 2^-4 and 2^-3.5). If the best rate of pre-ln falls because its update grows, that of depth-mup stays
-  put: the interval of its slope leaves out the mean of pre-ln's, and lies within a quarter of 0, as ``best_rates`` has
-  it. At least 3 seeds.
+- depth-mup, whose update is flat, is trained as long, on the same depths, text and seeds, from 2^-9 to 2^-2 (32 wide
+  its best rates were 2^-4 and 2^-3.5). If the best rate of pre-ln falls because its update grows, that of depth-mup
+  stays put: the interval of its slope leaves out the mean of pre-ln's, and lies within a quarter of 0, as
+  ``best_rates`` has it. At least 3 seeds.
 """
 
 from __future__ import annotations

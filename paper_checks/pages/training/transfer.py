@@ -9,6 +9,7 @@ from typing import Any
 from depthlaw.advice.records import kind_of
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
+from depthlaw.paper_checks.experiments.elsewhere import CONTROL, PLANS
 from depthlaw.paper_checks.experiments.transfer import LONGER, NONE, TUNED
 from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
@@ -116,23 +117,24 @@ def elsewhere(record: Record, opening: str, images: str, beside: Record) -> str:
         least=route.LEAST_SEEDS,
         guess=f"{several[0].guess:.2f}" if several else "",
         correlation=CORRELATIONS[several[0].case.shape] if several else None,
-        parts=[*map(_elsewhere, _by_length(several))],
+        parts=[*map(_elsewhere, _by_plan(several))],
         there=_nearest_there(beside),
     )
 
 
-def _by_length(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
-    """Those that were trained for as long, together."""
-    lengths = sorted({one.case.times for one in several})
-    return [[one for one in several if one.case.times == times] for times in lengths]
+def _by_plan(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
+    """Those that are judged together."""
+    parts = ([one for one in several if one.case in plan] for plan in PLANS)
+    return [part for part in parts if part]
 
 
 def _elsewhere(several: Sequence[route.Transfer]) -> dict[str, Any]:
-    """Of runs of one length. looks: of which models, and what is nearest there; the planned one first."""
+    """Of the runs of one plan. looks: of which models, and what is nearest there; the planned one first."""
     moves, some, known = _moves(several), _with_slopes(several), [one for one in several if one.is_known]
     refuted = [", ".join(one.refuted()) or "none" if one.is_known else "not asked" for one in several]
     return {
         "longer": several[0].case.longer,
+        "control": _control(several),
         "seeds": span([len(one.seeds) for one in several]),
         "heads": [*moves["heads"], "laws refuted", *(f"loss of {n} layers" for n in several[0].case.layers)],
         "rows": [
@@ -142,6 +144,14 @@ def _elsewhere(several: Sequence[route.Transfer]) -> dict[str, Any]:
         "looks": [([*map(_name, those)], _nearest(those)) for those in ([some] if some == known else [some, known])],
         "nearest": _nearest_law(some),
     }
+
+
+def _control(several: Sequence[route.Transfer]) -> dict[str, Any] | None:
+    """Whether the best rate of the control stays put; None of other models."""
+    one = several[0]
+    if one.case.model != CONTROL:
+        return None
+    return {"name": one.case.name, "slope": _slope(one), "stays": one.is_known and route.stays(one)}
 
 
 def _least_losses(one: route.Transfer) -> list[str]:
@@ -165,11 +175,11 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
     """Empty where no seed has a slope."""
     there = route.moved_elsewhere(record.book, record.scale)
     parts = []
-    for several in _by_length(there):
+    for several in _by_plan(there):
         if by_law := _known_distances(_with_slopes(several)):
             best, worse = nearest(by_law)
             known = [one for one in several if one.is_known]
-            part: dict[str, Any] = {"longer": several[0].case.longer}
+            part: dict[str, Any] = {"longer": several[0].case.longer, "control": _control(several)}
             part |= {"seeds": span([len(one.seeds) for one in several])}
             part |= {"nearest": best, "worse": worse, "open": [law for law in by_law if law not in (best, *worse)]}
             part["known"] = [(one.case.name, _slope(one), one.refuted()) for one in known]
@@ -185,10 +195,13 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
 
 def elsewhere_in_readme(record: Record) -> str:
     """How the best rate moves in the longer runs, in a sentence. Empty where no model has a slope of every seed."""
-    several = [one for one in route.moved_elsewhere(record.book, record.scale) if one.case.times > 1 and one.is_known]
+    there = route.moved_elsewhere(record.book, record.scale)
+    several = [one for one in there if one.case.times > 1 and one.is_known and one.case.model != CONTROL]
+    controls = [control for one in there if one.is_known and (control := _control([one]))]
     return section(
         "training",
         "elsewhere_in_readme",
+        controls=controls,
         trial=record.experiment.arms[0].trial,
         models=[
             {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from depthlaw.paper_checks.experiments import elsewhere, experiment
 from depthlaw.paper_checks.experiments.base import Book
-from depthlaw.paper_checks.experiments.best_rates import best_rate, slope
+from depthlaw.paper_checks.experiments.best_rates import MARGIN, best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
 from depthlaw.paper_checks.experiments.transfer import NONE, NOTHING, Case, cases
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of, predicted
@@ -194,6 +194,13 @@ def distances(several: Sequence[Transfer]) -> dict[str, list[float]]:
             away = [slope - case.predicted(law)[place] for case, place, slope in known]
             by_law[law].append(math.sqrt(fmean(x * x for x in away)))
     return by_law
+
+
+def stays(one: Transfer) -> bool:
+    """Whether the interval of the slope of the best rate, of which every seed has one, lies within ``best_rates``'s
+    margin of 0."""
+    slope = estimate([slope for slope in one.slopes if slope is not None])
+    return slope.low is not None and slope.high is not None and -MARGIN < slope.low <= slope.high < MARGIN
 
 
 def shown(gain: Estimate) -> int:
