@@ -265,7 +265,7 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
         assert told in text
     assert ("The longer runs (4 times as long), 4 seeds:" in text) == (case.times > 1)
     sentence = transfer_page.elsewhere_in_readme(record)
-    assert ("is in the interval, and that of no move is not." in sentence) == (case.times > 1) == bool(sentence)
+    assert ("lies in the interval, and 0, no move, outside." in sentence) == (case.times > 1) == bool(sentence)
     told = transfer_page.elsewhere_in_short(record, beside)
     assert "a text and seeds" in told and 'which refutes "aligned" and "no move"' in told
 
