@@ -270,16 +270,20 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
     assert "a text and seeds" in told and 'which refutes "aligned" and "no move"' in told
 
 
-@pytest.mark.parametrize(("steep", "said"), [(0.0, "stays put"), (-0.5, "was not shown to stay put")])
+@pytest.mark.parametrize(("steep", "said"), [(0.0, "stays put"), (-0.5, "falls"), (0.5, "rises")])
 def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
     (control,) = elsewhere.PLANS[-1]
     book = told_elsewhere(control, lambda _: steep)
     record, beside = Record.of("elsewhere", book), Record.of("transfer", Book({}))
-    assert f"the best rate of depth-mup {said}" in transfer_page.elsewhere(record, "", "", beside)
-    assert f"it {said}." in transfer_page.elsewhere_in_short(record, beside)
+    assert f"the best rate of depth-mup, whose update is flat, {said}: " in transfer_page.elsewhere(
+        record, "", "", beside
+    )
+    assert f"; the best rate {said}." in transfer_page.elsewhere_in_short(record, beside)
     longer = told_elsewhere(elsewhere.PLANS[1][0], lambda _: -0.6)
     both = Record.of("elsewhere", Book({**book, **longer}))
-    assert f"Of depth-mup, whose update is flat, it {said} there: " in transfer_page.elsewhere_in_readme(both)
+    assert f"Of depth-mup, whose update is flat, the best rate {said} there: " in transfer_page.elsewhere_in_readme(
+        both
+    )
 
 
 @pytest.mark.parametrize(

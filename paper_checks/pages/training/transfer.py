@@ -147,11 +147,12 @@ def _elsewhere(several: Sequence[route.Transfer]) -> dict[str, Any]:
 
 
 def _control(several: Sequence[route.Transfer]) -> dict[str, Any] | None:
-    """Whether the best rate of the control stays put; None of other models."""
+    """What the best rate of the control does over depth; None of other models."""
     one = several[0]
     if one.case.model != CONTROL:
         return None
-    return {"name": one.case.name, "slope": _slope(one), "stays": one.is_known and route.stays(one)}
+    does = route.does(one) if one.is_known else "is not known to stay put"
+    return {"name": one.case.name, "slope": _slope(one), "does": does}
 
 
 def _least_losses(one: route.Transfer) -> list[str]:

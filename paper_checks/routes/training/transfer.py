@@ -196,11 +196,14 @@ def distances(several: Sequence[Transfer]) -> dict[str, list[float]]:
     return by_law
 
 
-def stays(one: Transfer) -> bool:
-    """Whether the interval of the slope of the best rate, of which every seed has one, lies within ``best_rates``'s
-    margin of 0."""
+def does(one: Transfer) -> str:
+    """What the best rate, of which every seed has a slope, does over depth: it stays put where the interval lies within
+    ``best_rates``'s margin of 0, and falls or rises where that lies on one side of 0."""
     slope = estimate([slope for slope in one.slopes if slope is not None])
-    return slope.low is not None and slope.high is not None and -MARGIN < slope.low <= slope.high < MARGIN
+    low, high = (-math.inf if slope.low is None else slope.low), (math.inf if slope.high is None else slope.high)
+    if low > -MARGIN and high < MARGIN:
+        return "stays put"
+    return "rises" if low > 0 else "falls" if high < 0 else "is not known to stay put"
 
 
 def shown(gain: Estimate) -> int:
