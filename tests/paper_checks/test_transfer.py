@@ -265,25 +265,33 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
         assert told in text
     assert ("The longer runs (4 times as long), 4 seeds:" in text) == (case.times > 1)
     sentence = transfer_page.elsewhere_in_readme(record)
-    assert ("lies in the interval, and 0, no move, outside." in sentence) == (case.times > 1) == bool(sentence)
-    told = transfer_page.elsewhere_in_short(record, beside)
+    assert ("moved about so, and did not stay: " in sentence) == (case.times > 1) == bool(sentence)
+    told = transfer_page.elsewhere_in_short(record)
     assert "a text and seeds" in told and 'which refutes "aligned" and "no move"' in told
 
 
 @pytest.mark.parametrize(("steep", "said"), [(0.0, "stays put"), (-0.5, "falls"), (0.5, "rises")])
 def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
-    (control,) = elsewhere.PLANS[-1]
-    book = told_elsewhere(control, lambda _: steep)
-    record, beside = Record.of("elsewhere", book), Record.of("transfer", Book({}))
-    assert f"the best rate of depth-mup, whose update is flat, {said}: " in transfer_page.elsewhere(
-        record, "", "", beside
+    """Beside longer runs whose best rate falls by an exponent of -0.5."""
+    control, longer = elsewhere.PLANS[-1][0], told_elsewhere(elsewhere.PLANS[1][0], lambda _: -0.5)
+    record = Record.of("elsewhere", Book({**told_elsewhere(control, lambda _: steep), **longer}))
+    text = transfer_page.elsewhere(record, "", "", Record.of("transfer", Book({})))
+    assert (
+        f"longer runs above: it {'does not' if steep == -0.5 else 'does'}. That it lie within a quarter of 0: " in text
     )
-    assert f"; the best rate {said}." in transfer_page.elsewhere_in_short(record, beside)
-    longer = told_elsewhere(elsewhere.PLANS[1][0], lambda _: -0.6)
-    both = Record.of("elsewhere", Book({**book, **longer}))
-    assert f"Of depth-mup, whose update is flat, the best rate {said} there: " in transfer_page.elsewhere_in_readme(
-        both
-    )
+    assert ("it does." if steep == 0 else f"it does not, the best rate {said}.") in text.split("a quarter of 0: ")[1]
+    assert f"whose update is flat, the best rate {said}: the slope is" in transfer_page.elsewhere_in_short(record)
+    sentence = transfer_page.elsewhere_in_readme(record)
+    assert f"it should have stayed put, and {'does' if steep == 0 else said}: " in sentence
+    assert ("So the update does not tell all." in sentence) == (steep != 0)
+
+
+def test_longer_runs_are_held_against_the_shorter_ones() -> None:
+    shorter, longer = elsewhere.PLANS[0][-1], elsewhere.PLANS[1][0]
+    books = told_elsewhere(shorter, lambda _: -0.2), told_elsewhere(longer, lambda _: -0.5)
+    record = Record.of("elsewhere", Book({**books[0], **books[1]}))
+    text = transfer_page.elsewhere(record, "", "", Record.of("transfer", Book({})))
+    assert "less that of the shorter runs, paired by seed, a look that was not planned: -0.30 [" in text
 
 
 @pytest.mark.parametrize(

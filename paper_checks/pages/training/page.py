@@ -157,7 +157,7 @@ def summary(records: Records) -> str:
         who=_by_share((scheme, deep.runs[deep_name(scheme, DEEP_LAYERS[-1])]) for scheme in DEEP_SCHEMES),
         best=best_in_short(best, records[BEST_WIDE]),
         which=transfer_page.which_in_short(moved),
-        elsewhere=transfer_page.elsewhere_in_short(there, moved),
+        elsewhere=transfer_page.elsewhere_in_short(there),
         longer=transfer_page.elsewhere_in_readme(there),
         later=after_start_page.in_short(later),
         moved=transfer_page.in_short(moved),

@@ -117,7 +117,7 @@ def elsewhere(record: Record, opening: str, images: str, beside: Record) -> str:
         least=route.LEAST_SEEDS,
         guess=f"{several[0].guess:.2f}" if several else "",
         correlation=CORRELATIONS[several[0].case.shape] if several else None,
-        parts=[*map(_elsewhere, _by_plan(several))],
+        parts=[_elsewhere(part, several) for part in _by_plan(several)],
         there=_nearest_there(beside),
     )
 
@@ -128,13 +128,15 @@ def _by_plan(several: Sequence[route.Transfer]) -> list[list[route.Transfer]]:
     return [part for part in parts if part]
 
 
-def _elsewhere(several: Sequence[route.Transfer]) -> dict[str, Any]:
-    """Of the runs of one plan. looks: of which models, and what is nearest there; the planned one first."""
+def _elsewhere(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> dict[str, Any]:
+    """Of the runs of one plan, of all of ``every``. changes: by model, from its shorter runs. looks: of which models,
+    and what is nearest there; the planned one first."""
     moves, some, known = _moves(several), _with_slopes(several), [one for one in several if one.is_known]
     refuted = [", ".join(one.refuted()) or "none" if one.is_known else "not asked" for one in several]
     return {
         "longer": several[0].case.longer,
-        "control": _control(several),
+        "control": _control(several, every),
+        "changes": [*_changes(several, every)],
         "seeds": span([len(one.seeds) for one in several]),
         "heads": [*moves["heads"], "laws refuted", *(f"loss of {n} layers" for n in several[0].case.layers)],
         "rows": [
@@ -146,13 +148,34 @@ def _elsewhere(several: Sequence[route.Transfer]) -> dict[str, Any]:
     }
 
 
-def _control(several: Sequence[route.Transfer]) -> dict[str, Any] | None:
-    """What the best rate of the control does over depth; None of other models."""
+def _changes(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> Iterator[tuple[str, str]]:
+    """Of models that were trained for longer, what that makes of the slope, of the seeds that have both."""
+    for long in several:
+        for short in every:
+            if (short.case.model, short.case.times) == (long.case.model, 1) and long.case.times > 1:
+                before, after = (dict(zip(one.seeds, one.slopes, strict=True)) for one in (short, long))
+                both = [(a, b) for seed, a in after.items() if a is not None and (b := before.get(seed)) is not None]
+                yield long.case.name, interval(estimate([a - b for a, b in both]), 2)
+
+
+def _control(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> dict[str, Any] | None:
+    """What the best rate of the control does over depth, and whether the interval of its slope leaves out the mean of
+    the other longer runs; None of other models."""
     one = several[0]
     if one.case.model != CONTROL:
         return None
     does = route.does(one) if one.is_known else "is not known to stay put"
-    return {"name": one.case.name, "slope": _slope(one), "does": does}
+    refuted = one.refuted() if one.is_known else []
+    told = {"name": one.case.name, "slope": _slope(one), "does": does, "refuted": refuted, "seeds": len(one.seeds)}
+    others = [of for of in every if of.case.times > 1 and of.is_known and of.case.model != CONTROL]
+    known = [slope for slope in one.slopes if slope is not None]
+    means = [fmean(slope for slope in of.slopes if slope is not None) for of in others]
+    told["leaves_out"] = bool(means) and all(_leaves_out(estimate(known), mean) for mean in means)
+    return told
+
+
+def _leaves_out(interval: Estimate, value: float) -> bool:
+    return interval.low is not None and interval.high is not None and not interval.low <= value <= interval.high
 
 
 def _least_losses(one: route.Transfer) -> list[str]:
@@ -172,7 +195,7 @@ def _nearest_there(record: Record) -> str:
     return _nearest_law([one for one in several if one.case.optimizer == ADAMW and one.case.is_judged and one.is_known])
 
 
-def elsewhere_in_short(record: Record, beside: Record) -> str:
+def elsewhere_in_short(record: Record) -> str:
     """Empty where no seed has a slope."""
     there = route.moved_elsewhere(record.book, record.scale)
     parts = []
@@ -180,17 +203,16 @@ def elsewhere_in_short(record: Record, beside: Record) -> str:
         if by_law := _known_distances(_with_slopes(several)):
             best, worse = nearest(by_law)
             known = [one for one in several if one.is_known]
-            part: dict[str, Any] = {"longer": several[0].case.longer, "control": _control(several)}
+            part: dict[str, Any] = {"longer": several[0].case.longer, "control": _control(several, there)}
             part |= {"seeds": span([len(one.seeds) for one in several])}
             part |= {"nearest": best, "worse": worse, "open": [law for law in by_law if law not in (best, *worse)]}
             part["known"] = [(one.case.name, _slope(one), one.refuted()) for one in known]
-            part["losses"] = [(one.case.name, _least_losses(one)[-1]) for one in several]
+            part["losses"] = [(one.case.name, _least_losses(one)) for one in several]
             parts.append(part)
     if not parts:
         return ""
     trial, guess, layers = record.experiment.arms[0].trial, f"{there[0].guess:.2f}", there[0].case.layers
-    holds = parts[0]["nearest"] == _nearest_there(beside)
-    shared = {"trial": trial, "guess": guess, "layers": layers, "holds": holds}
+    shared = {"trial": trial, "guess": guess, "layers": layers}
     return section("training", "elsewhere_in_short", parts=parts, **shared).strip()
 
 
@@ -198,7 +220,7 @@ def elsewhere_in_readme(record: Record) -> str:
     """How the best rate moves in the longer runs, in a sentence. Empty where no model has a slope of every seed."""
     there = route.moved_elsewhere(record.book, record.scale)
     several = [one for one in there if one.case.times > 1 and one.is_known and one.case.model != CONTROL]
-    controls = [control for one in there if one.is_known and (control := _control([one]))]
+    controls = [control for one in there if one.is_known and (control := _control([one], there))]
     return section(
         "training",
         "elsewhere_in_readme",
@@ -207,7 +229,7 @@ def elsewhere_in_readme(record: Record) -> str:
         models=[
             {
                 "name": one.case.name,
-                "times": one.case.times,
+                "steps": one.case.times * record.experiment.arms[0].trial.num_steps,
                 "layers": one.case.layers,
                 "seeds": len(one.seeds),
                 "slope": _slope(one),
