@@ -58,7 +58,7 @@ def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
     return {
         "name": one.case.name,
         "layers": num_layers,
-        "optimizer": one.case.optimizer + f", {one.case.times} times as long" * (one.case.times > 1),
+        "optimizer": one.case.optimizer + one.case.longer,
         "seeds": f"{len(one.seeds)} of {max(LEAST_SEEDS, len(one.seeds))}",
         "rows": [*_rows(one, num_layers)],
         "guess": f"{one.guess:.3f}",
