@@ -74,6 +74,7 @@ from depthlaw.system.places import RESULTS
 TUNED, DEEPER = 4, (16, 32)
 NOTHING = "nothing"
 LONGER = 10
+NUM_RATES = 8
 WEIGHT_DECAY = 0.01
 NONE = 0.05
 """Nats that a cost has to be above to be one."""
@@ -132,9 +133,9 @@ class Case:
                     yield Arm(name=self.arm_name(layers, way, rate), trial=replace(trial, learning_rate=rate))
 
 
-def below(power: int) -> tuple[float, ...]:
-    """Eight rates, an octave apart, up to that power of 2."""
-    return tuple(2.0**k for k in range(power - 7, power + 1))
+def below(power: int, num_rates: int = NUM_RATES) -> tuple[float, ...]:
+    """So many rates, an octave apart, up to that power of 2."""
+    return tuple(2.0**k for k in range(power - num_rates + 1, power + 1))
 
 
 _EVERY = "learning-rate", "learning-rates", "depth-mup"
