@@ -430,15 +430,24 @@ class AdafactorOfWhole(_Stepping):
 
 
 def _newton_schulz(matrices: Tensor, coefficients: tuple[float, float, float], num_steps: int) -> Tensor:
-    """Near the polar factor of each matrix (N, rows, columns), in bfloat16: x <- a x + (b G + c G^2) x, G = x x^T."""
+    """Near the polar factor of each matrix (N, rows, columns), in bfloat16: x <- a x + (b G + c G^2) x, G = x x^T.
+
+    On a CPU the products are float32's, rounded to bfloat16 each: most processors have none in bfloat16, and take ten
+    times as long to do without.
+    """
     a, b, c = coefficients
-    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    is_tall, is_on_cpu = matrices.shape[-2] > matrices.shape[-1], matrices.device.type == "cpu"
+
+    def rounded(product: Tensor) -> Tensor:
+        return product.bfloat16().float() if is_on_cpu else product
+
     x = matrices.bfloat16().mT if is_tall else matrices.bfloat16()
-    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=_small(torch.bfloat16))
+    x = rounded(x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=_small(torch.bfloat16)))
     for _ in range(num_steps):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.mT if is_tall else x
+        gram = rounded(x @ x.mT)
+        inner = rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+        x = rounded(torch.baddbmm(x, inner, x, beta=a))
+    return (x.mT if is_tall else x).bfloat16()
 
 
 def _step_as(whole: Optimizer, part: Optimizer) -> None:
