@@ -53,6 +53,15 @@ powers of 2 from -11 to -4: the least loss was at 2^-6, as in the short runs; it
   Every number as above, of the two rates.
 - A gain lasts if the interval of the longer runs lies above 0, too; it is gone if the interval has 0. No law of how the
   best rate moves is asked: two rates do not tell.
+
+Post-norm under Muon, and halfway, planned when all of the above was there and none of these but a first look (seed
+1000, 4 layers, powers of 2 from -11 to -1 under Muon: the least loss was at 2^-6 for post-ln and at 2^-5 for deepnorm):
+
+- post-ln and deepnorm are trained under Muon as the three models above, with the remedies that they have under AdamW.
+- At the small scale the five decoders under AdamW and these two under Muon have 16 layers, too, with every remedy, at
+  the rates of their 32 layers. At least 3 seeds. Gains and costs as above; which law moves the best rate is asked of 4
+  and 32 layers alone. What a remedy gains grows with depth if the interval of its gain at 32 layers less that at 16,
+  paired by seed, lies above 0; it shrinks if the interval lies below 0.
 """
 
 from __future__ import annotations
@@ -108,10 +117,15 @@ class Case:
         return f", {self.times} times as long" * (self.times > 1)
 
     @property
+    def is_halfway(self) -> bool:
+        """Whether it ends at the smaller of both larger depths."""
+        return self.layers[-1] == DEEPER[0]
+
+    @property
     def is_judged(self) -> bool:
-        """Whether laws of how the best rate moves are held against it: they are derived for decoders of text, and two
-        rates do not tell."""
-        return len(self.rates) > 2 and self.shape.startswith("gpt")
+        """Whether laws of how the best rate moves are held against it: they are derived for decoders of text, two rates
+        do not tell, and halfway is not asked."""
+        return len(self.rates) > 2 and self.shape.startswith("gpt") and not self.is_halfway
 
     def ways(self, num_layers: int) -> tuple[str, ...]:
         """As it is, and with each remedy: the tuned model has none."""
@@ -141,6 +155,7 @@ def below(power: int, num_rates: int = NUM_RATES) -> tuple[float, ...]:
 _EVERY = "learning-rate", "learning-rates", "depth-mup"
 _BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
 """Under AdamW they hang on whether norms stand before the branches, or behind the sums."""
+_POST = "post-ln", "deepnorm"
 GPT2, LLAMA2, _VIT = (f"{OF_RECIPE}{name}" for name in ("gpt2", "llama-2", "vit"))
 CASES = (
     # Under AdamW in a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and 2^-9 for
@@ -154,16 +169,22 @@ CASES = (
     Case(model=GPT2, optimizer=MUON, rates=below(-1), remedies=_EVERY),
     Case(model=LLAMA2, optimizer=MUON, rates=below(-2), remedies=_EVERY),
     Case(model="pre-ln", optimizer=MUON, rates=below(-1), remedies=_EVERY),
+    Case(model="post-ln", optimizer=MUON, rates=below(-3), remedies=_BEHIND),
+    Case(model="deepnorm", optimizer=MUON, rates=below(-2), remedies=_BEHIND),
     Case(model="pre-ln", optimizer=ADAMW, rates=(2.0**-7, 2.0**-6), remedies=_EVERY[1:], times=LONGER),
     Case(model=GPT2, optimizer=ADAMW, rates=(2.0**-9, 2.0**-8), remedies=_EVERY[1:], times=LONGER),
 )
+_HALFWAY = {(name, ADAMW) for name in (GPT2, LLAMA2, "pre-ln", *_POST)} | {(name, MUON) for name in _POST}
 
 
 def cases(scale: Scale) -> tuple[Case, ...]:
-    """At the small scale the largest depth alone is beside the tuned one; the longer runs are there alone."""
-    if scale == SMALL:
-        return tuple(replace(case, layers=(TUNED, DEEPER[-1])) for case in CASES)
-    return tuple(case for case in CASES if case.times == 1)
+    """At the small scale one of the larger depths is beside the tuned one; the longer runs, and halfway, are there
+    alone."""
+    once = tuple(case for case in CASES if case.times == 1)
+    if scale != SMALL:
+        return once
+    halfway = [replace(case, layers=(TUNED, DEEPER[0])) for case in once if (case.model, case.optimizer) in _HALFWAY]
+    return (*(replace(case, layers=(TUNED, DEEPER[-1])) for case in CASES), *halfway)
 
 
 def make(scale: Scale) -> Experiment:
@@ -172,7 +193,7 @@ def make(scale: Scale) -> Experiment:
         name="transfer",
         question="Does a learning rate that was tuned at 4 layers do at 32, with each remedy of advise?",
         claims=(),
-        arms=tuple(arm for case in cases(scale) for arm in case.arms(scale)),
+        arms=tuple(dict.fromkeys(arm for case in cases(scale) for arm in case.arms(scale))),
         pilot=(),
         plan=_plan,
     )
