@@ -122,6 +122,11 @@ class Case:
         return self.layers[-1] == DEEPER[0]
 
     @property
+    def is_main(self) -> bool:
+        """Whether it is what a model's row in README tells of: as long as most, and as deep as any."""
+        return self.times == 1 and not self.is_halfway
+
+    @property
     def is_judged(self) -> bool:
         """Whether laws of how the best rate moves are held against it: they are derived for decoders of text, two rates
         do not tell, and halfway is not asked."""

@@ -12,6 +12,7 @@ from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import NAMES, experiment
 from depthlaw.paper_checks.experiments.base import PILOT_SEEDS
 from depthlaw.paper_checks.experiments.stable_rates import START, gpt
+from depthlaw.paper_checks.experiments.transfer import DEEPER
 from depthlaw.paper_checks.routes.training.arms import recorded
 from depthlaw.sims import stats
 from depthlaw.sims.training.store import Row, read
@@ -48,10 +49,12 @@ def test_the_runs_are_of_these_networks(name: str) -> None:
 
 @pytest.mark.parametrize("name", RUN)
 def test_every_arm_has_its_seeds(name: str) -> None:
-    """Of a scheme under an optimizer, every arm that is as long has the same, from 0 on: another may have more."""
+    """Of a scheme under an optimizer, every arm that is as long has the same, from 0 on: another may have more. What
+    transfer has halfway was planned later, and has its own."""
 
-    def case_of(trial: Trial) -> tuple[str, str, int]:
-        return trial.scheme, trial.optimizer, trial.num_steps
+    def case_of(trial: Trial) -> tuple[str, str, int, bool]:
+        is_halfway = (name, trial.num_layers) == ("transfer", DEEPER[0])
+        return trial.scheme, trial.optimizer, trial.num_steps, is_halfway
 
     found, book = experiment(name), recorded(name)
     there = set(map(case_of, book.trials))

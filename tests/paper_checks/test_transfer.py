@@ -21,7 +21,9 @@ from depthlaw.paper_checks.routes.training.after_start import nearest
 from depthlaw.paper_checks.routes.training.transfer import (
     ADVISED,
     Transfer,
+    at_every_depth,
     distances,
+    is_above_0,
     is_cost,
     lasts,
     longer,
@@ -35,7 +37,7 @@ from depthlaw.system.places import training_record
 from tests import made_runs
 
 SEEDS = 4
-CASES = {(case.model, case.optimizer, case.times): case for case in transfer.cases(SMALL)}
+CASES = {(case.model, case.optimizer, case.times): case for case in transfer.cases(SMALL) if not case.is_halfway}
 CASE = CASES["pre-ln", ADAMW, 1]
 MODEL = CASE.model
 BEST, MOVED = 2.0**-7, 2.0**-9
@@ -125,6 +127,32 @@ def test_a_gain_lasts_where_longer_runs_show_it_too() -> None:
     rows = {row["remedy"]: row for row in transfer_page.gains(Record.of("transfer", book))}
     assert rows["depth-mup"]["longer"] == {"times": 10, "mean": 0.2, "low": 0.2, "high": 0.2, "num_seeds": SEEDS}
     assert "longer" not in rows["completep"]
+
+
+def test_a_gain_grows_with_depth_where_the_seeds_that_have_both_say_so() -> None:
+    """One way gains twice as much at 32 layers as at 16, another as much, a third more by less than chance. One seed
+    has no 16 layers: its 32 count elsewhere alone."""
+    as_it_is = {4: 0.0, 16: 0.2, 32: 0.4}
+
+    def loss(trial: Trial, remedy: str) -> float:
+        chance = 0.01 * trial.num_layers / 32 * (-1) ** trial.seed
+        own = {"nothing": as_it_is[trial.num_layers], "depth-mup": as_it_is[trial.num_layers] - 0.2 + chance}
+        own["learning-rate"] = own["nothing"] / 2 + 10 * chance
+        return parabola(trial, BEST, 2.0 + own.get(remedy, 0.0) * (trial.num_layers > transfer.TUNED))
+
+    every = made(loss)
+    book = Book({t: of for t, of in every.items() if (t.num_layers, t.seed) != (16, SEEDS - 1)})
+    (one,) = at_every_depth(book)
+    assert one.seeds == tuple(range(SEEDS - 1)) and Transfer.of(CASE, book).seeds == tuple(range(SEEDS))
+    told = {remedy: (one.growth(remedy).mean, is_above_0(one.growth(remedy))) for remedy in CASE.remedies}
+    assert told[ADVISED] == (pytest.approx(0.2), True) and told["depth-mup"] == (pytest.approx(0, abs=0.01), None)
+    assert told["learning-rate"][1] is None
+    text = transfer_page.transfer(Record.of("transfer", book), "", "")
+    assert (
+        f"| {MODEL} | {ADVISED} | 0.200 [0.200, 0.200] | 0.400 [0.400, 0.400] | 0.200 [0.200, 0.200] | grows |" in text
+    )
+    assert f"### {MODEL}, 16 layers, adamw, {SEEDS - 1} of 5 seeds" in text
+    assert len(transfer_page.gains(Record.of("transfer", book))) == len(CASE.remedies)
 
 
 def test_no_seed_is_judged_by_the_rate_that_it_chose() -> None:
@@ -269,7 +297,7 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
     text = transfer_page.elsewhere(record, "", "", beside)
     for told in (f"| {case.name} | ", "| aligned, no move |", "The nearest is first, better than"):
         assert told in text
-    assert ("The longer runs (4 times as long), 4 seeds:" in text) == (case.times > 1)
+    assert (f"The longer runs ({case.times} times as long), 4 seeds:" in text) == (case.times > 1)
     sentence = transfer_page.elsewhere_in_readme(record)
     assert ("moved about so, and did not stay: " in sentence) == (case.times > 1) == bool(sentence)
     told = transfer_page.elsewhere_in_short(record)
@@ -279,7 +307,7 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
 @pytest.mark.parametrize(("steep", "said"), [(0.0, "stays put"), (-0.5, "falls"), (0.5, "rises")])
 def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
     """Beside longer runs whose best rate falls by an exponent of -0.5."""
-    control, longer = elsewhere.PLANS[-1][0], told_elsewhere(elsewhere.PLANS[1][0], lambda _: -0.5)
+    control, longer = elsewhere.PLANS[2][0], told_elsewhere(elsewhere.PLANS[1][0], lambda _: -0.5)
     record = Record.of("elsewhere", Book({**told_elsewhere(control, lambda _: steep), **longer}))
     text = transfer_page.elsewhere(record, "", "", Record.of("transfer", Book({})))
     assert (
@@ -292,12 +320,15 @@ def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
     assert ("So the update does not tell all." in sentence) == (steep != 0)
 
 
-def test_longer_runs_are_held_against_the_shorter_ones() -> None:
-    shorter, longer = elsewhere.PLANS[0][-1], elsewhere.PLANS[1][0]
-    books = told_elsewhere(shorter, lambda _: -0.2), told_elsewhere(longer, lambda _: -0.5)
-    record = Record.of("elsewhere", Book({**books[0], **books[1]}))
-    text = transfer_page.elsewhere(record, "", "", Record.of("transfer", Book({})))
-    assert "less that of the shorter runs, paired by seed, a look that was not planned: -0.30 [" in text
+def test_longer_runs_are_held_against_the_next_shorter_ones() -> None:
+    steep = {1: -0.2, elsewhere.LONGER: -0.5, elsewhere.LONGEST: -0.4}
+    book = Book()
+    for case in elsewhere.CASES:
+        if case.model == MODEL:
+            book |= told_elsewhere(case, lambda _, times=case.times: steep[times])
+    text = transfer_page.elsewhere(Record.of("elsewhere", book), "", "", Record.of("transfer", Book({})))
+    assert "next shorter runs, paired by seed, a look that was not planned: -0.30 [" in text
+    assert "next shorter runs, paired by seed: 0.10 [" in text
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,7 @@ _BY_REMEDY = {
 
 def _moved_panels(record: Record) -> list[Panel]:
     """A panel for each model of enough seeds."""
-    return _panels_of([one for one in transfer.transfers(record.book, record.scale) if one.case.times == 1], record)
+    return _panels_of([one for one in transfer.transfers(record.book, record.scale) if one.case.is_main], record)
 
 
 def _elsewhere_panels(record: Record) -> list[Panel]:

@@ -9,8 +9,9 @@ from typing import Any
 from depthlaw.advice.records import kind_of
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
-from depthlaw.paper_checks.experiments.elsewhere import CONTROL, PLANS
-from depthlaw.paper_checks.experiments.transfer import LONGER, NONE, TUNED
+from depthlaw.paper_checks.experiments.elsewhere import CONTROL, LONGEST, PLANS
+from depthlaw.paper_checks.experiments.scale import SMALL
+from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TUNED
 from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -23,6 +24,7 @@ _ADVISED = ("learning-rate", "learning-rates", "depth-mup")
 _WHERE = ("below", "above")
 _WORDS = {ADAMW: "AdamW", MUON: "Muon beside AdamW"}
 _LASTS = {True: "lasts", False: "is gone", None: "was not shown"}
+_GROWS = {True: "grows", False: "shrinks", None: "is not told"}
 _VERDICTS = {True: "pays", False: "costs", None: "neither pays nor costs, as far as these seeds tell"}
 
 
@@ -41,6 +43,8 @@ def transfer(record: Record, opening: str, images: str) -> str:
         layers=several[0].case.layers if several else [],
         longer=LONGER,
         lasting=[*_lasting(several)],
+        depths=DEEPER,
+        growing=[*_growing(record)],
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
     )
 
@@ -52,6 +56,15 @@ def _lasting(several: Sequence[route.Transfer]) -> Iterator[list[str]]:
             gains = [one.gain(remedy, long.deepest) for one in (short, long)]
             verdict = _LASTS[route.lasts(*gains)]
             yield [long.case.name, remedy, *(interval(gain, 3) for gain in gains), str(len(long.seeds)), verdict]
+
+
+def _growing(record: Record) -> Iterator[list[str]]:
+    """What each way gains at the larger depths, and whether that grows between them."""
+    for one in route.at_every_depth(record.book) if record.scale == SMALL.name else ():
+        for remedy in one.case.remedies:
+            growth = one.growth(remedy)
+            numbers = [*(one.gain(remedy, n) for n in DEEPER), growth]
+            yield [one.case.name, remedy, *(interval(x, 3) for x in numbers), _GROWS[route.is_above_0(growth)]]
 
 
 def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
@@ -148,14 +161,17 @@ def _elsewhere(several: Sequence[route.Transfer], every: Sequence[route.Transfer
     }
 
 
-def _changes(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> Iterator[tuple[str, str]]:
-    """Of models that were trained for longer, what that makes of the slope, of the seeds that have both."""
+def _changes(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> Iterator[dict[str, Any]]:
+    """Of models that were trained for longer, what that makes of the slope, of the seeds that have both: beside the
+    next shorter runs."""
     for long in several:
-        for short in every:
-            if (short.case.model, short.case.times) == (long.case.model, 1) and long.case.times > 1:
-                before, after = (dict(zip(one.seeds, one.slopes, strict=True)) for one in (short, long))
-                both = [(a, b) for seed, a in after.items() if a is not None and (b := before.get(seed)) is not None]
-                yield long.case.name, interval(estimate([a - b for a, b in both]), 2)
+        shorter = [one for one in every if one.case.model == long.case.model and one.case.times < long.case.times]
+        if shorter:
+            short = max(shorter, key=lambda one: one.case.times)
+            before, after = (dict(zip(one.seeds, one.slopes, strict=True)) for one in (short, long))
+            both = [(a, b) for seed, a in after.items() if a is not None and (b := before.get(seed)) is not None]
+            change = interval(estimate([a - b for a, b in both]), 2)
+            yield {"name": long.case.name, "is_planned": long.case.times == LONGEST, "change": change}
 
 
 def _control(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> dict[str, Any] | None:
@@ -167,7 +183,7 @@ def _control(several: Sequence[route.Transfer], every: Sequence[route.Transfer])
     does = route.does(one) if one.is_known else "is not known to stay put"
     refuted = one.refuted() if one.is_known else []
     told = {"name": one.case.name, "slope": _slope(one), "does": does, "refuted": refuted, "seeds": len(one.seeds)}
-    others = [of for of in every if of.case.times > 1 and of.is_known and of.case.model != CONTROL]
+    others = [of for of in every if of.case.times == one.case.times and of.is_known and of.case.model != CONTROL]
     known = [slope for slope in one.slopes if slope is not None]
     means = [fmean(slope for slope in of.slopes if slope is not None) for of in others]
     told["leaves_out"] = bool(means) and all(_leaves_out(estimate(known), mean) for mean in means)
@@ -297,7 +313,7 @@ def gains(record: Record) -> list[dict[str, Any]]:
     longer = {short.case: long for short, long in route.longer(several)}
     for one in several:
         case, layers = one.case, one.deepest
-        if case.times > 1:
+        if not case.is_main:
             continue
         names = (case.arm_name(n, route.NOTHING, case.rates[0]) for n in (TUNED, layers))
         tuned, trial = (record.experiment.arm(name).trial for name in names)
@@ -323,7 +339,7 @@ def _numbers(gain: Estimate) -> dict[str, Any]:
 def in_short(record: Record, optimizer: str = ADAMW) -> str:
     """The result as a table, and what it is of, for the README too. Empty where no model has enough seeds."""
     every = route.transfers(record.book, record.scale)
-    several = [one for one in every if one.case.optimizer == optimizer and one.case.times == 1]
+    several = [one for one in every if one.case.optimizer == optimizer and one.case.is_main]
     if not several:
         return ""
     trial = record.experiment.arms[0].trial

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from depthlaw.paper_checks.experiments import elsewhere, experiment
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.experiments.best_rates import MARGIN, best_rate, slope
 from depthlaw.paper_checks.experiments.scale import SCALES, SMALL
-from depthlaw.paper_checks.experiments.transfer import NONE, NOTHING, Case, cases
+from depthlaw.paper_checks.experiments.transfer import DEEPER, NONE, NOTHING, TUNED, Case, cases
 from depthlaw.paper_checks.experiments.transfer_laws import laws_of, predicted
 from depthlaw.sims.stats import LEVEL, Estimate, estimate
 
@@ -98,7 +98,17 @@ class Transfer:
 
     def gain(self, remedy: str, num_layers: int) -> Estimate:
         """What a remedy takes off the loss at the tuned rate."""
-        return _difference(self.at_tuned(NOTHING, num_layers), self.at_tuned(remedy, num_layers))
+        return estimate(self._gains(remedy, num_layers))
+
+    def growth(self, remedy: str) -> Estimate:
+        """What it takes off at the largest depth less what it takes off at the depth before, paired by seed."""
+        before, deepest = self.case.layers[-2:]
+        return _difference(self._gains(remedy, deepest), self._gains(remedy, before))
+
+    def _gains(self, remedy: str, num_layers: int) -> list[float]:
+        """Of each seed."""
+        both = zip(self.at_tuned(NOTHING, num_layers), self.at_tuned(remedy, num_layers), strict=True)
+        return [as_it_is - with_it for as_it_is, with_it in both]
 
     def gain_over_tuning(self, remedy: str, num_layers: int) -> Estimate:
         """The same beside the loss of the model as it is at its own best rate there. Not a question of the plan."""
@@ -171,6 +181,12 @@ def transfers(book: Book, scale: str = SMALL.name) -> list[Transfer]:
     return _of_enough(cases(SCALES[scale]), book, scale)
 
 
+def at_every_depth(book: Book) -> list[Transfer]:
+    """What was trained halfway, too, at all its depths, of the seeds that have all: at the small scale."""
+    halfway = (case for case in cases(SMALL) if case.is_halfway)
+    return _of_enough([replace(case, layers=(TUNED, *DEEPER)) for case in halfway], book, SMALL.name)
+
+
 def moved_elsewhere(book: Book, scale: str = SMALL.name) -> list[Transfer]:
     """The models of elsewhere that have enough seeds."""
     return _of_enough(elsewhere.CASES, book, scale)
@@ -214,7 +230,11 @@ def shown(gain: Estimate) -> int:
 
 def pays(transfer: Transfer, num_layers: int) -> bool | None:
     """Whether the first answer of ``advise`` gains at a depth; None where the seeds do not tell."""
-    gain = transfer.gain(ADVISED, num_layers)
+    return is_above_0(transfer.gain(ADVISED, num_layers))
+
+
+def is_above_0(gain: Estimate) -> bool | None:
+    """False where it is below; None where the seeds do not tell."""
     assert gain.low is not None and gain.high is not None
     return True if gain.low > 0 else False if gain.high < 0 else None
 
@@ -222,7 +242,7 @@ def pays(transfer: Transfer, num_layers: int) -> bool | None:
 def longer(several: Sequence[Transfer]) -> list[tuple[Transfer, Transfer]]:
     """Those whose models were trained for longer, too, and those runs."""
     long = {(one.case.model, one.case.optimizer): one for one in several if one.case.times > 1}
-    once = {(one.case.model, one.case.optimizer): one for one in several if one.case.times == 1}
+    once = {(one.case.model, one.case.optimizer): one for one in several if one.case.is_main}
     return [(one, long[key]) for key, one in once.items() if key in long]
 
 
