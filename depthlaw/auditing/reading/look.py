@@ -618,7 +618,6 @@ class _Look:
             weights=tuple(_numbered(weights)),
             second_moment=mean_square(flow.value((stretch.start, 0))),
             branch_rms=abs(factor) * math.sqrt(mean_square(value[0] if value else None)),
-            residual_parameter=next((t.trained for t in stretch.terms if t.edge is None and t.trained), None),
             start=stretch.start,
             end=stretch.end,
             **facts,

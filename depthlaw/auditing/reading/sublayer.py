@@ -62,7 +62,6 @@ class Sublayer:
     end_moment: float = math.nan
     branch_rms: float = math.nan
     layer: int = 0
-    residual_parameter: str | None = None
     found: str = ""
     modulated: frozenset[str] = frozenset()
     start_scale: float = 1.0
