@@ -149,10 +149,17 @@ def test_a_gain_grows_with_depth_where_the_seeds_that_have_both_say_so() -> None
     assert told["learning-rate"][1] is None
     text = transfer_page.transfer(Record.of("transfer", book), "", "")
     assert (
-        f"| {MODEL} | {ADVISED} | 0.200 [0.200, 0.200] | 0.400 [0.400, 0.400] | 0.200 [0.200, 0.200] | grows |" in text
+        f"| {MODEL} | {ADVISED} | 0.200 [0.200, 0.200] | 0.400 [0.400, 0.400] | 0.200 [0.200, 0.200] | 3 | grows |"
+        in text
     )
     assert f"### {MODEL}, 16 layers, adamw, {SEEDS - 1} of 5 seeds" in text
     assert len(transfer_page.gains(Record.of("transfer", book))) == len(CASE.remedies)
+    said = transfer_page.in_short(Record.of("transfer", book))
+    told = (
+        f"less than at 32: {ADVISED} in {MODEL}, completep in {MODEL}; more than at 32: none; "
+        "of 2 of 4 pairs of way and model the seeds do not tell."
+    )
+    assert "At 16 layers (3 seeds) the ways gain " + told in said
 
 
 def test_no_seed_is_judged_by_the_rate_that_it_chose() -> None:

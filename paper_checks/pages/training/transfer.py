@@ -64,7 +64,8 @@ def _growing(record: Record) -> Iterator[list[str]]:
         for remedy in one.case.remedies:
             growth = one.growth(remedy)
             numbers = [*(one.gain(remedy, n) for n in DEEPER), growth]
-            yield [one.case.name, remedy, *(interval(x, 3) for x in numbers), _GROWS[route.is_above_0(growth)]]
+            cells = [*(interval(x, 3) for x in numbers), str(len(one.seeds)), _GROWS[route.is_above_0(growth)]]
+            yield [one.case.name, remedy, *cells]
 
 
 def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
@@ -364,6 +365,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         has_more=optimizer == ADAMW,
         longer=LONGER,
         lasting=[*_lasting(every)] if optimizer == ADAMW else [],
+        depths=DEEPER,
+        growing=[*_growing(record)] if optimizer == ADAMW else [],
         better_then=_shown([long for _, long in route.longer(every)], route.Transfer.gain_over_few_layers, 1),
     ).strip()
 
