@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -254,6 +255,25 @@ def test_a_seed_whose_best_rate_is_beyond_the_grid_has_no_slope_there() -> None:
     assert (by_model[gpt2].beyond(32), by_model[gpt2].beyond(4)) == ((0, 1), (0, 0))
     away = distances(both)["first"]
     assert away[0] < 0.05 and all(0.6 < one < 0.7 for one in away[1:])  # 0.92 / sqrt(2): of two models, one
+
+
+def test_best_rates_of_a_model_that_learns_nothing_are_looked_at_apart() -> None:
+    """One model's best rate moves as the first step's law says; another's deepest is worse than guessing anywhere."""
+    guess = next(iter(made_runs.fill([experiment("transfer").arms[0]], range(1)).values())).guess
+    first, stays = (moves_as(law, ADAMW) for law in ("first", "no move"))
+
+    def loss(trial: Trial, remedy: str) -> float:
+        if trial.scheme == MODEL or trial.num_layers == transfer.TUNED:
+            return first(trial, remedy)
+        return guess + stays(trial, remedy)
+
+    record = Record.of("transfer", made(loss, models=tuple(MOVING)))
+    one, other = (Transfer.of(CASES[model, ADAMW, 1], record.book) for model in MOVING)
+    assert one.learns and one.is_known and other.is_known and not other.learns
+    text = transfer_page.transfer(record, "", "")
+    planned, apart = text.split("A look that was not planned, without models whose deepest learn nothing (pre-ln)")
+    assert "(gpt2, pre-ln)" in planned and "The nearest is first, better than aligned and no move" in apart
+    assert f"| {fmean(other.at_best('nothing', 32)):.2f} |" in planned
 
 
 def test_advice_looks_at_later_steps_by_the_law_that_the_plan_names() -> None:

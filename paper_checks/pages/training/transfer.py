@@ -45,6 +45,7 @@ def transfer(record: Record, opening: str, images: str) -> str:
         lasting=[*_lasting(several)],
         depths=DEEPER,
         growing=[*_growing(record)],
+        guess=f"{several[0].guess:.2f}" if several else "",
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
     )
 
@@ -105,10 +106,27 @@ def _moves(several: Sequence[route.Transfer]) -> dict[str, Any]:
     some = _with_slopes(several)
     looks = [("By the plan, of the models of which every seed has a slope", known)]
     looks += [("A look that was not planned, of each seed in the models in which it has one", some)] * (some != known)
+    learning = [one for one in some if one.learns]
+    looks += [("A look that was not planned, without models whose deepest learn nothing", learning)] * (
+        learning != some
+    )
+    depths = several[0].case.layers
     return {
-        "heads": [f"model, {optimizer}", *laws, "found", "beyond the rates tried"],
+        "heads": [
+            f"model, {optimizer}",
+            *laws,
+            "found",
+            "beyond the rates tried",
+            *(f"loss of {n} layers" for n in depths),
+        ],
         "rows": [
-            [one.case.name, *(f"{fmean(one.predicted(law)):z.2f}" for law in laws), _slope(one), _beyond(one)]
+            [
+                one.case.name,
+                *(f"{fmean(one.predicted(law)):z.2f}" for law in laws),
+                _slope(one),
+                _beyond(one),
+                *_least_losses(one),
+            ]
             for one in several
         ],
         "verdicts": [f"{words} ({', '.join(map(_name, those)) or 'none'}){_nearest(those)}." for words, those in looks],
@@ -152,11 +170,8 @@ def _elsewhere(several: Sequence[route.Transfer], every: Sequence[route.Transfer
         "control": _control(several, every),
         "changes": [*_changes(several, every)],
         "seeds": span([len(one.seeds) for one in several]),
-        "heads": [*moves["heads"], "laws refuted", *(f"loss of {n} layers" for n in several[0].case.layers)],
-        "rows": [
-            [*row, of_model, *_least_losses(one)]
-            for row, of_model, one in zip(moves["rows"], refuted, several, strict=True)
-        ],
+        "heads": [*moves["heads"], "laws refuted"],
+        "rows": [[*row, of_model] for row, of_model in zip(moves["rows"], refuted, strict=True)],
         "looks": [([*map(_name, those)], _nearest(those)) for those in ([some] if some == known else [some, known])],
         "nearest": _nearest_law(some),
     }

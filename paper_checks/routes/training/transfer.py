@@ -150,6 +150,12 @@ class Transfer:
         """Whether every seed has a slope."""
         return None not in self.slopes
 
+    @property
+    def learns(self) -> bool:
+        """Whether the deepest model, as it is and at its best rate, is better than guessing: of one that is not, a best
+        rate is chance."""
+        return fmean(self.at_best(NOTHING, self.deepest)) < self.guess
+
     def refuted(self) -> list[str]:
         """The laws whose slope the interval of the slope over the seeds leaves out. ValueError where a seed has no
         slope."""
