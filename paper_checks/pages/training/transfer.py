@@ -315,7 +315,7 @@ def which_in_short(record: Record) -> str:
                 nearest=best,
                 worse=worse,
                 open=[law for law in by_law if law not in (best, *worse)],
-                models=[*map(_name, known)],
+                models=[one.case.name + " (which learns nothing)" * (not one.learns) for one in known],
                 others=[one.case.name for one in several if not one.is_known],
             )
             paragraphs.append(text.strip())
