@@ -331,6 +331,14 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
     assert "a text and seeds" in told and 'which refutes "aligned" and "no move"' in told
 
 
+@pytest.mark.parametrize(("steep", "said"), [(-0.4, "fell by less: "), (-0.9, "did not: "), (0.3, "did not: ")])
+def test_how_a_best_rate_that_moves_as_no_law_says_does_move(steep: float, said: str) -> None:
+    book = told_elsewhere(elsewhere.PLANS[1][0], lambda _: steep)
+    record = Record.of("elsewhere", book)
+    assert said in transfer_page.elsewhere_in_readme(record)
+    assert "which refutes all of them" in transfer_page.elsewhere_in_short(record)
+
+
 @pytest.mark.parametrize(("steep", "said"), [(0.0, "stays put"), (-0.5, "falls"), (0.5, "rises")])
 def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
     """Beside longer runs whose best rate falls by an exponent of -0.5."""

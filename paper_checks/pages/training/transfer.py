@@ -266,6 +266,7 @@ def elsewhere_in_readme(record: Record) -> str:
                 "seeds": len(one.seeds),
                 "slope": _slope(one),
                 "first": f"{fmean(one.predicted(FIRST)):z.2f}",
+                "falls_by_less": FIRST in one.refuted() and route.is_between(one, FIRST, NO_MOVE),
                 "is_first_refuted": FIRST in one.refuted(),
                 "is_no_move_refuted": NO_MOVE in one.refuted(),
             }

@@ -228,6 +228,13 @@ def does(one: Transfer) -> str:
     return "rises" if low > 0 else "falls" if high < 0 else "is not known to stay put"
 
 
+def is_between(one: Transfer, law: str, other: str) -> bool:
+    """Whether the interval of the slope, of which every seed has one, lies between what two laws say."""
+    slope = estimate([slope for slope in one.slopes if slope is not None])
+    low, high = sorted(fmean(one.predicted(name)) for name in (law, other))
+    return slope.low is not None and slope.high is not None and low < slope.low < slope.high < high
+
+
 def shown(gain: Estimate) -> int:
     """Whether a gain (1) or a cost (-1) of at least NONE nats was shown; 0 where neither was."""
     assert gain.low is not None and gain.high is not None
