@@ -182,6 +182,11 @@ def test_readme_says_what_one_gains() -> None:
     assert transfer.in_short(runs.records()["transfer"]) in re.sub(r"(?<!\n)\n(?![\n|])", " ", README)
 
 
+def test_readme_says_what_one_gains_under_muon() -> None:
+    said = transfer.muon_in_readme(runs.records()["transfer"])
+    assert said and said in " ".join(README.split())
+
+
 def test_readme_says_of_which_blocks_depth_cost_loss() -> None:
     """At both widths, and how the best rate went."""
     records = runs.records()

@@ -387,6 +387,30 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
     ).strip()
 
 
+def muon_in_readme(record: Record) -> str:
+    """In how many models something is shown to gain under Muon, and what the most. Empty where none is."""
+    every = route.transfers(record.book, record.scale)
+    several = [one for one in every if one.case.optimizer == MUON and one.case.is_main]
+    shown = [
+        (one.gain(remedy, one.deepest), remedy, one)
+        for one in several
+        for remedy in one.case.remedies
+        if one.verdict(remedy, one.deepest) == 1
+    ]
+    if not shown:
+        return ""
+    most, remedy, of = max(shown, key=lambda row: row[0].mean)
+    models = {one.case.name for _, _, one in shown}
+    return section(
+        "training",
+        "muon_in_readme",
+        optimizer=_WORDS[MUON],
+        share=f"{len(models)} of {len(several)} models",
+        most=interval(most, 2),
+        whose=f"{remedy} in {of.case.name}, {len(of.seeds)} seeds",
+    ).strip()
+
+
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
     """The models that, as they are at the largest depth, are no better than guessing, and the loss of that."""
     return [
