@@ -62,6 +62,9 @@ Post-norm under Muon, and halfway, planned when all of the above was there and n
   layers. At least 3 seeds. Gains and costs as above; which law moves the best rate is asked of 4 and 32 layers alone.
   What a remedy gains grows with depth if the interval of its gain at 32 layers less that at 16, paired by seed, lies
   above 0; it shrinks if the interval lies below 0.
+
+The first three models under Muon ran when its products on a CPU were bfloat16's own, the others when they were
+float32's, rounded to bfloat16: the same but for rounding.
 """
 
 from __future__ import annotations

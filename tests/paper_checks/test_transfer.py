@@ -324,7 +324,7 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
     text = transfer_page.elsewhere(record, "", "", beside)
     for told in (f"| {case.name} | ", "| aligned, no move |", "The nearest is first, better than"):
         assert told in text
-    assert (f"The longer runs ({case.times} times as long), 4 seeds:" in text) == (case.times > 1)
+    assert (f"Longer runs ({120 * case.times:,} steps), 4 seeds:" in text) == (case.times > 1)
     sentence = transfer_page.elsewhere_in_readme(record)
     assert ("moved about so, and did not stay: " in sentence) == (case.times > 1) == bool(sentence)
     told = transfer_page.elsewhere_in_short(record)
@@ -362,8 +362,8 @@ def test_longer_runs_are_held_against_the_next_shorter_ones() -> None:
         if case.model == MODEL:
             book |= told_elsewhere(case, lambda _, times=case.times: steep[times])
     text = transfer_page.elsewhere(Record.of("elsewhere", book), "", "", Record.of("transfer", Book({})))
-    assert "next shorter runs, paired by seed, a look that was not planned: -0.30 [" in text
-    assert "next shorter runs, paired by seed: 0.10 [" in text
+    assert "less that after 120 steps, paired by seed, a look that was not planned: -0.30 [" in text
+    assert "less that after 480 steps, paired by seed: 0.10 [" in text
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from statistics import fmean
 from typing import Any
 
 from depthlaw.advice.records import kind_of
+from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
 from depthlaw.paper_checks.experiments.elsewhere import CONTROL, LONGEST, PLANS
 from depthlaw.paper_checks.experiments.scale import SMALL
-from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TUNED
-from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, NO_MOVE, laws_of
+from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TUNED, Case
+from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, LATER, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
 from depthlaw.paper_checks.routes.training import transfer as route
@@ -167,6 +168,7 @@ def _elsewhere(several: Sequence[route.Transfer], every: Sequence[route.Transfer
     refuted = [", ".join(one.refuted()) or "none" if one.is_known else "not asked" for one in several]
     return {
         "longer": several[0].case.longer,
+        "steps": _steps(several[0].case),
         "control": _control(several, every),
         "changes": [*_changes(several, every)],
         "seeds": span([len(one.seeds) for one in several]),
@@ -174,6 +176,12 @@ def _elsewhere(several: Sequence[route.Transfer], every: Sequence[route.Transfer
         "rows": [[*row, of_model] for row, of_model in zip(moves["rows"], refuted, strict=True)],
         "looks": [([*map(_name, those)], _nearest(those)) for those in ([some] if some == known else [some, known])],
         "nearest": _nearest_law(some),
+        "finer": [
+            (one.case.name, interval(estimate(finer), 2), one.refuted(finer))
+            for one in several
+            if one.case.longer and one.is_known and (finer := [x for x in one.slopes_through_five if x is not None])
+        ],
+        "worse": nearest(by_law)[1] if (by_law := _known_distances(some)) else [],
     }
 
 
@@ -186,8 +194,11 @@ def _changes(several: Sequence[route.Transfer], every: Sequence[route.Transfer])
             short = max(shorter, key=lambda one: one.case.times)
             before, after = (dict(zip(one.seeds, one.slopes, strict=True)) for one in (short, long))
             both = [(a, b) for seed, a in after.items() if a is not None and (b := before.get(seed)) is not None]
-            change = interval(estimate([a - b for a, b in both]), 2)
-            yield {"name": long.case.name, "is_planned": long.case.times == LONGEST, "change": change}
+            change = estimate([a - b for a, b in both])
+            told = {"steps_before": _steps(short.case)}
+            told |= {"later": f"{fmean(long.predicted(LATER[long.case.optimizer])):z.2f}"}
+            told |= {"is_planned": long.case.times == LONGEST, "is_told": _leaves_out(change, 0.0)}
+            yield {"name": long.case.name, "change": interval(change, 2), **told}
 
 
 def _control(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> dict[str, Any] | None:
@@ -198,12 +209,24 @@ def _control(several: Sequence[route.Transfer], every: Sequence[route.Transfer])
         return None
     does = route.does(one) if one.is_known else "is not known to stay put"
     refuted = one.refuted() if one.is_known else []
-    told = {"name": one.case.name, "slope": _slope(one), "does": does, "refuted": refuted, "seeds": len(one.seeds)}
+    told = {
+        "steps": _steps(one.case),
+        "name": one.case.name,
+        "slope": _slope(one),
+        "does": does,
+        "refuted": refuted,
+        "seeds": len(one.seeds),
+    }
     others = [of for of in every if of.case.times == one.case.times and of.is_known and of.case.model != CONTROL]
     known = [slope for slope in one.slopes if slope is not None]
     means = [fmean(slope for slope in of.slopes if slope is not None) for of in others]
     told["leaves_out"] = bool(means) and all(_leaves_out(estimate(known), mean) for mean in means)
     return told
+
+
+def _steps(case: Case) -> int:
+    """Of a run at the small scale."""
+    return case.times * experiment(case.experiment).arms[0].trial.num_steps
 
 
 def _leaves_out(interval: Estimate, value: float) -> bool:
@@ -261,12 +284,16 @@ def elsewhere_in_readme(record: Record) -> str:
         models=[
             {
                 "name": one.case.name,
-                "steps": one.case.times * record.experiment.arms[0].trial.num_steps,
+                "steps": _steps(one.case),
                 "layers": one.case.layers,
                 "seeds": len(one.seeds),
                 "slope": _slope(one),
                 "first": f"{fmean(one.predicted(FIRST)):z.2f}",
+                "change": next(
+                    (of["change"] for of in _changes([one], there) if of["is_planned"] and not of["is_told"]), None
+                ),
                 "falls_by_less": FIRST in one.refuted() and route.is_between(one, FIRST, NO_MOVE),
+                "is_by_every_look": FIRST in one.refuted(one.slopes_through_five),
                 "is_first_refuted": FIRST in one.refuted(),
                 "is_no_move_refuted": NO_MOVE in one.refuted(),
             }
@@ -316,7 +343,10 @@ def which_in_short(record: Record) -> str:
                 nearest=best,
                 worse=worse,
                 open=[law for law in by_law if law not in (best, *worse)],
-                models=[one.case.name + " (which learns nothing)" * (not one.learns) for one in known],
+                models=[*map(_name, known)],
+                not_learning=[one.case.name for one in known if not one.learns],
+                without=_known_distances([one for one in known if one.learns]),
+                nearest_of=nearest,
                 others=[one.case.name for one in several if not one.is_known],
             )
             paragraphs.append(text.strip())
@@ -376,6 +406,7 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         least=NONE,
         costing=_shown_to_cost(several),
         over_tuning=_shown(several, route.Transfer.gain_over_tuning, 1),
+        below_tuning=_shown(several, route.Transfer.gain_over_tuning, -1),
         better=_shown(several, route.Transfer.gain_over_few_layers, 1),
         not_learning=_not_learning(several),
         has_more=optimizer == ADAMW,
@@ -388,7 +419,7 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
 
 
 def muon_in_readme(record: Record) -> str:
-    """In how many models something is shown to gain under Muon, and what the most. Empty where none is."""
+    """In which models something is shown to gain under Muon, and what the most. Empty where none is."""
     every = route.transfers(record.book, record.scale)
     several = [one for one in every if one.case.optimizer == MUON and one.case.is_main]
     shown = [
@@ -400,14 +431,17 @@ def muon_in_readme(record: Record) -> str:
     if not shown:
         return ""
     most, remedy, of = max(shown, key=lambda row: row[0].mean)
-    models = {one.case.name for _, _, one in shown}
+    gaining = dict.fromkeys(one.case.name for _, _, one in shown)
     return section(
         "training",
         "muon_in_readme",
         optimizer=_WORDS[MUON],
-        share=f"{len(models)} of {len(several)} models",
+        gaining=[*gaining],
+        others=[one.case.name for one in several if one.case.name not in gaining],
         most=interval(most, 2),
         whose=f"{remedy} in {of.case.name}, {len(of.seeds)} seeds",
+        is_from_nothing=of.case.name in {name for name, _ in _not_learning([of])},
+        over_tuning=interval(of.gain_over_tuning(remedy, of.deepest), 2),
     ).strip()
 
 
