@@ -208,7 +208,7 @@ def make(scale: Scale) -> Experiment:
 
 
 def _plan(_: Book) -> Plan:
-    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, five hours of one core at the small scale.")
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, nine hours of one core at the small scale.")
 
 
 # ---------------------------------------------------------------- the remedies in numbers
