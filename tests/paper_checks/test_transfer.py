@@ -351,7 +351,7 @@ def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
     assert f"whose update is flat, the best rate {said}: the slope is" in transfer_page.elsewhere_in_short(record)
     sentence = transfer_page.elsewhere_in_readme(record)
     assert f"it should have stayed put, and {'does' if steep == 0 else said}: " in sentence
-    assert ("So the update does not tell all." in sentence) == (steep != 0)
+    assert ("So it is not shown that the best rate falls because the update grows." in sentence) == (steep != 0)
 
 
 def test_longer_runs_are_held_against_the_next_shorter_ones() -> None:

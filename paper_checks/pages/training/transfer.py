@@ -176,11 +176,7 @@ def _elsewhere(several: Sequence[route.Transfer], every: Sequence[route.Transfer
         "rows": [[*row, of_model] for row, of_model in zip(moves["rows"], refuted, strict=True)],
         "looks": [([*map(_name, those)], _nearest(those)) for those in ([some] if some == known else [some, known])],
         "nearest": _nearest_law(some),
-        "finer": [
-            (one.case.name, interval(estimate(finer), 2), one.refuted(finer))
-            for one in several
-            if one.case.longer and one.is_known and (finer := [x for x in one.slopes_through_five if x is not None])
-        ],
+        "finer": [*_finer(several)],
         "worse": nearest(by_law)[1] if (by_law := _known_distances(some)) else [],
     }
 
@@ -199,6 +195,14 @@ def _changes(several: Sequence[route.Transfer], every: Sequence[route.Transfer])
             told |= {"later": f"{fmean(long.predicted(LATER[long.case.optimizer])):z.2f}"}
             told |= {"is_planned": long.case.times == LONGEST, "is_told": _leaves_out(change, 0.0)}
             yield {"name": long.case.name, "change": interval(change, 2), **told}
+
+
+def _finer(several: Sequence[route.Transfer]) -> Iterator[tuple[str, str, list[str]]]:
+    """Of longer runs, the slope by the other fit of best rates, and what it refutes."""
+    for one in several:
+        known = [slope for slope in one.slopes_through_five if slope is not None]
+        if one.case.longer and one.is_known:
+            yield one.case.name, interval(estimate(known), 2), one.refuted(known)
 
 
 def _control(several: Sequence[route.Transfer], every: Sequence[route.Transfer]) -> dict[str, Any] | None:
@@ -261,6 +265,8 @@ def elsewhere_in_short(record: Record) -> str:
             part: dict[str, Any] = {"longer": several[0].case.longer, "control": _control(several, there)}
             part |= {"seeds": span([len(one.seeds) for one in several])}
             part |= {"nearest": best, "worse": worse, "open": [law for law in by_law if law not in (best, *worse)]}
+            by_plan = {one.case.name: one.refuted() for one in known}
+            part["finer"] = [look for look in _finer(known) if look[-1] != by_plan[look[0]]]
             part["known"] = [(one.case.name, _slope(one), one.refuted()) for one in known]
             part["losses"] = [(one.case.name, _least_losses(one)) for one in several]
             parts.append(part)
@@ -294,6 +300,7 @@ def elsewhere_in_readme(record: Record) -> str:
                 ),
                 "falls_by_less": FIRST in one.refuted() and route.is_between(one, FIRST, NO_MOVE),
                 "is_by_every_look": FIRST in one.refuted(one.slopes_through_five),
+                "finer": interval(estimate([slope for slope in one.slopes_through_five if slope is not None]), 2),
                 "is_first_refuted": FIRST in one.refuted(),
                 "is_no_move_refuted": NO_MOVE in one.refuted(),
             }
@@ -319,7 +326,8 @@ def _nearest(several: Sequence[route.Transfer]) -> str:
         return ""
     best, worse = nearest(by_law)
     away = ", ".join(f"{law} {interval(estimate(values), 2)}" for law, values in by_law.items())
-    lead = f"better than {' and '.join(worse) or 'none'} by intervals paired by seed, {len(by_law[best])} seeds"
+    lead = f"better than {' and '.join(worse)}" if worse else "not told from the others"
+    lead += f" by intervals paired by seed, {len(by_law[best])} seeds"
     return f": root mean square distances of the slopes are {away}. The nearest is {best}, {lead}"
 
 
