@@ -341,6 +341,10 @@ class Sophia(_Published):
         return (m / curvature.clamp(min=group["eps"])).clamp(-1, 1) + group["weight_decay"] * theta
 
 
+_AT_HAND = 2**15
+"""How many numbers of matrices Muon multiplies at once on a CPU: what a processor has at hand."""
+
+
 class MuonWithAdamW(_Stepping):
     """torch.optim.Muon for matrices without its factor for the shape, torch.optim.AdamW for the others.
 
@@ -386,13 +390,16 @@ class MuonWithAdamW(_Stepping):
 
     def _orthogonal(self, matrices: Sequence[Tensor], group: Mapping[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
         """Each matrix of one shape with its step. One that is cut over processes is made whole on each, by itself."""
-        towards = [self._momentum(theta, group) for theta in matrices]
         how = group["ns_coefficients"], group["ns_steps"]
         if (cut := group.get("cut")) is None:
-            yield from zip(matrices, _newton_schulz(torch.stack(towards), *how), strict=True)
+            few = max(1, _AT_HAND // matrices[0].numel()) if matrices[0].device.type == "cpu" else len(matrices)
+            for first in range(0, len(matrices), few):
+                several = matrices[first : first + few]
+                towards = torch.stack([self._momentum(theta, group) for theta in several])
+                yield from zip(several, _newton_schulz(towards, *how), strict=True)
             return
-        for theta, part in zip(matrices, towards, strict=True):
-            (step,) = _newton_schulz(cut.whole(part)[None], *how)
+        for theta in matrices:
+            (step,) = _newton_schulz(cut.whole(self._momentum(theta, group))[None], *how)
             yield theta, cut.part_of(step, theta)
 
     def _momentum(self, theta: Tensor, group: Mapping[str, Any]) -> Tensor:
@@ -439,10 +446,11 @@ def _newton_schulz(matrices: Tensor, coefficients: tuple[float, float, float], n
     is_tall, is_on_cpu = matrices.shape[-2] > matrices.shape[-1], matrices.device.type == "cpu"
 
     def rounded(product: Tensor) -> Tensor:
-        return product.bfloat16().float() if is_on_cpu else product
+        return product.copy_(product.bfloat16()) if is_on_cpu else product
 
     x = matrices.bfloat16().mT if is_tall else matrices.bfloat16()
-    x = rounded(x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=_small(torch.bfloat16)))
+    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=_small(torch.bfloat16))
+    x = x.float() if is_on_cpu else x
     for _ in range(num_steps):
         gram = rounded(x @ x.mT)
         inner = rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
