@@ -201,7 +201,7 @@ def _least_of_quartic(losses: Mapping[float, float]) -> float | None:
     first = min(max(place - 2, 0), len(rates) - 5)
     x = np.log2(rates[first : first + 5])
     quartic = np.polynomial.Polynomial.fit(x, np.log([losses[rate] for rate in rates[first : first + 5]]), 4)
-    near = np.linspace(*np.log2([rates[place - 1], rates[place + 1]]), 2001)
+    near = np.linspace(math.log2(rates[place - 1]), math.log2(rates[place + 1]), 2001)
     return float(near[quartic(near).argmin()])
 
 
