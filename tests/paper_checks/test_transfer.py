@@ -85,6 +85,8 @@ def test_gains_and_costs_are_what_was_put_in() -> None:
     assert one.remedy_cost(ADVISED, 32).mean == pytest.approx(0.02)
     assert [slope for slope in one.slopes if slope is not None] == pytest.approx([-2 / 3] * SEEDS, abs=0.02)
     assert pays(one, 32) is True
+    said = transfer_page.in_readme(Record.of("transfer", made(moves)))
+    assert f"- AdamW, {SEEDS} seeds: {MODEL} 0.40 [0.40, 0.40] (learning-rate)." in said
     assert is_cost(one.transfer_cost("nothing", 32)) is True and is_cost(one.remedy_cost(ADVISED, 32)) is False
 
 

@@ -426,31 +426,44 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
     ).strip()
 
 
-def muon_in_readme(record: Record) -> str:
-    """In which models something is shown to gain under Muon, and what the most. Empty where none is."""
+def in_readme(record: Record) -> str:
+    """What one gains, in a few lines: of each model and optimizer the most that is shown. Empty where nothing is."""
     every = route.transfers(record.book, record.scale)
-    several = [one for one in every if one.case.optimizer == MUON and one.case.is_main]
-    shown = [
-        (one.gain(remedy, one.deepest), remedy, one)
-        for one in several
-        for remedy in one.case.remedies
-        if one.verdict(remedy, one.deepest) == 1
-    ]
-    if not shown:
+    main = [one for one in every if one.case.is_main]
+    if not main:
         return ""
-    most, remedy, of = max(shown, key=lambda row: row[0].mean)
-    gaining = dict.fromkeys(one.case.name for _, _, one in shown)
+    parts = []
+    for optimizer, words in _WORDS.items():
+        several = [one for one in main if one.case.optimizer == optimizer]
+        shown = {one.case.name: most for one in several if (most := _most(one)) is not None}
+        if several:
+            none = [one.case.name for one in several if one.case.name not in shown]
+            seeds = span([len(one.seeds) for one in several])
+            parts.append({"optimizer": words, "seeds": seeds, "shown": [*shown.items()], "none": none})
     return section(
         "training",
-        "muon_in_readme",
-        optimizer=_WORDS[MUON],
-        gaining=[*gaining],
-        others=[one.case.name for one in several if one.case.name not in gaining],
-        most=interval(most, 2),
-        whose=f"{remedy} in {of.case.name}, {len(of.seeds)} seeds",
-        is_from_nothing=of.case.name in {name for name, _ in _not_learning([of])},
-        over_tuning=interval(of.gain_over_tuning(remedy, of.deepest), 2),
+        "gain_in_readme",
+        tuned=TUNED,
+        layers=main[0].deepest,
+        trial=record.experiment.arms[0].trial,
+        parts=parts,
+        least=NONE,
+        costing=_shown_to_cost(main),
+        better=_shown(main, route.Transfer.gain_over_few_layers, 1),
+        longer=LONGER,
+        lasting=[row for row in _lasting(every) if row[-1] == _LASTS[True]],
+        gone=[row for row in _lasting(every) if row[-1] == _LASTS[False]],
     ).strip()
+
+
+def _most(one: route.Transfer) -> tuple[str, str, bool] | None:
+    """The way that is shown to gain the most, how much, and whether the model learns nothing as it is; None where none
+    is shown to gain."""
+    gaining = [remedy for remedy in one.case.remedies if one.verdict(remedy, one.deepest) == 1]
+    if not gaining:
+        return None
+    most = max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean)
+    return most, interval(one.gain(most, one.deepest), 2), bool(_not_learning([one]))
 
 
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
