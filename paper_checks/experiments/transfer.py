@@ -126,7 +126,7 @@ class Case:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is what a model's row in README tells of: as long as most, and as deep as any."""
+        """Whether it is what README tells of a model: as long as most, and as deep as any."""
         return self.times == 1 and not self.is_halfway
 
     @property

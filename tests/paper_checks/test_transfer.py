@@ -340,6 +340,20 @@ def test_how_a_best_rate_that_moves_as_no_law_says_does_move(steep: float, said:
     assert "which refutes all of them" in transfer_page.elsewhere_in_short(record)
 
 
+def test_a_quartic_finds_the_least_of_a_lopsided_curve_which_a_parabola_misses() -> None:
+    """Least at 2^-6.6 (5 layers) and 2^-8 (40); the logarithm of a loss rises faster above than below."""
+    case, least = elsewhere.PLANS[1][0], {5: -6.6, 40: -8.0}
+    book = told_elsewhere(case, lambda _: 0.0)
+    for trial in book.trials:
+        x = math.log2(trial.learning_rate) - least[trial.num_layers]
+        loss = 2 * math.exp(0.1 * x**2 + 0.03 * x**3 + 0.01 * x**4)
+        book[trial] = book[trial].model_copy(update={"held_out": loss})
+    (one,) = moved_elsewhere(book)
+    steep = -1.4 / math.log2(40 / 5)
+    assert one.slopes_through_five == pytest.approx([steep] * SEEDS, abs=1e-3)
+    assert all(slope is not None and abs(slope - steep) > 0.005 for slope in one.slopes)
+
+
 @pytest.mark.parametrize(("steep", "said"), [(0.0, "stays put"), (-0.5, "falls"), (0.5, "rises")])
 def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
     """Beside longer runs whose best rate falls by an exponent of -0.5."""
