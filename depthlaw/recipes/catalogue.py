@@ -20,8 +20,9 @@ from depthlaw.theory.symbols import N, d, l
 _HF = "huggingface/transformers 5.23.0, models"
 _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"
 _CUT_AT_2, _CUT_AT_3 = Rational(8796, 10_000), Rational(9866, 10_000)
-_WIDTH_3 = ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024
 _WIDTH_2 = ceiling(8 * d / 3 / 256) * 256
+_WIDTH_3 = Piecewise((ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024, d >= 1024), (_WIDTH_2, True))
+"""The source's own small model, 256 wide, rounds as Llama 2's do."""
 _WIDTH_UNROUNDED = floor(8 * d / 3)
 
 
@@ -58,9 +59,16 @@ _ALL = (
         name="gpt2",
         says="the classic pre-norm decoder with learned positions, whose two output matrices per layer start smaller "
         "the deeper the model is, by 1/sqrt(2N)",
-        source=f"{_HF}/gpt2/modeling_gpt2.py 431-448; the code that OpenAI published (openai/gpt-2 9b63575, "
-        "src/model.py 50-53, 152-155) has no factor of depth, and positions at 0.01",
+        source=f"{_HF}/gpt2/modeling_gpt2.py 431-448",
         **_GPT_2,
+        size={"num_layers": 12, "d_model": 768, "num_heads": 12},
+    ),
+    Recipe(
+        name="gpt2-openai",
+        says="GPT-2 in the code that OpenAI published, which starts every matrix at 0.02 whatever the depth, as most "
+        "code that is written by hand does",
+        source="openai/gpt-2 9b63575, src/model.py 50-53, 123-131, 152-155",
+        position_std=SMALL / 2,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},
     ),
     Recipe(

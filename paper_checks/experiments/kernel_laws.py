@@ -226,11 +226,15 @@ def recipe_network(name: str, length: int) -> Network:
 
 
 def training_network(
-    name: str, num_layers: int, width: int = SMALL.d_model, correlation: float = TRAINING_CORRELATION
+    name: str,
+    num_layers: int,
+    width: int = SMALL.d_model,
+    correlation: float = TRAINING_CORRELATION,
+    head_size: int = HEAD_SIZE,
 ) -> Network:
     """Of the arms with that scheme, so many layers and that width. correlation: of the tokens of their text, half of
     it the bytes', half the positions'."""
-    heads = width // HEAD_SIZE
+    heads = width // head_size
     if name.startswith(OF_RECIPE):
         model = recipe(name.removeprefix(OF_RECIPE))
         # Where positions turn queries and keys alone, all of x_0's variance is the bytes'.

@@ -51,7 +51,7 @@ def judged() -> tuple[Case, ...]:
 def updates(case: Case, num_layers: int) -> dict[str, dict[str, float]]:
     """By law and rate, the update of a model as it is."""
     trial = experiment(case.experiment).arm(case.arm_name(num_layers, NOTHING, case.rates[0])).trial
-    network = training_network(case.model, num_layers, trial.d_model, CORRELATIONS[case.shape])
+    network = training_network(case.model, num_layers, trial.d_model, CORRELATIONS[case.shape], case.head_size)
     by_law = dict[str, dict[str, float]]()
     for law in laws_of(case.optimizer)[:-1]:
         by_rate = by_law[law] = {}
