@@ -28,10 +28,18 @@ file = "half.py"
 old = "x / 2"
 new = "x / 3"
 tests = ["test_half.py"]
+
+[[fault]]
+name = "three times"
+file = "half.py"
+old = "x * 2"
+new = "x * 3"
+tests = ["test_half.py"]
 """
 PROJECT = {
-    "half.py": "def half(x):\n    return x / 2\n",
-    "test_half.py": "from half import half\n\n\ndef test_half():\n    assert half(4) == 2\n",
+    "half.py": "def half(x):\n    return x / 2\n\n\ndef double(x):\n    return x * 2\n",
+    "test_half.py": "import pytest\nfrom half import double, half\n\n\ndef test_half():\n    assert half(4) == 2\n\n\n"
+    "@pytest.mark.slow\ndef test_double():\n    assert double(4) == 8\n",
     **{f"depthlaw/{package}__init__.py": "" for package in ("", *(f"{name}/" for name in script.PACKAGES))},
 }
 
@@ -54,7 +62,7 @@ def test_faults_can_be_put_in_and_their_tests_are_there() -> None:
 
 
 def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a project of a function and its test."""
+    """In a project of two functions and their tests, one of which is slow."""
     root = tmp_path / "project"
     for name, text in PROJECT.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +74,8 @@ def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert "some: a comment: MISSED\n" in said
     assert "some: a third: caught by test_half.py::test_half\n" in said
-    assert said.endswith("1 of 2 planted faults caught\n")
+    assert "some: three times: caught by test_half.py::test_double\n" in said
+    assert said.endswith("2 of 3 planted faults caught\n")
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
