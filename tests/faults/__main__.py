@@ -2,8 +2,8 @@
 
 Each fault in the .toml files here is a mistake that a person could make. One at a time they are put into a copy of the
 project, and the tests named beside it are run there, as `make test` would run them, and where all those pass the slow
-ones: one of them must fail. Says of each what caught it, at the end how many were caught; exit 1 unless all were. NAME: a fault's name, or how it begins. --at:
-another checkout to try them in, such as an older commit.
+ones: one of them must fail. Says of each what caught it, at the end how many were caught; exit 1 unless all were.
+NAME: a fault's name, or how it begins. --at: another checkout to try them in, such as an older commit.
 """
 
 from __future__ import annotations

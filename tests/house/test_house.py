@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAX_TEXT_COLUMNS = 2000  # longer lines are data, such as the pictures in a notebook
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:tmp|root|home|work|Users|mnt)/[\w.-]+")
+TEMPLATE = re.compile(r"\{%|%\}|\{\{ | \}\}")
 PACKAGES = ("theory", "sims", "paper_checks")
 HEAVY = ("sympy", "torch")
 
@@ -120,6 +121,14 @@ def test_no_machine_paths() -> None:
         lines = [] if b"\0" in content else content.decode(errors="replace").splitlines()
         wrong += [f"{path}: {line}" for line in lines if len(line) <= MAX_TEXT_COLUMNS and MACHINE_PATH.search(line)]
     assert not wrong
+
+
+def test_no_page_shows_the_words_of_its_template() -> None:
+    pages = [path for path in project_files() if path.suffix == ".md"]
+    assert ROOT / "paper_checks" / "results" / "TRAINING.md" in pages
+    lines = ((path, line) for path in pages for line in path.read_text(encoding="utf-8").splitlines())
+    assert not [f"{path}: {line[:100]}" for path, line in lines if TEMPLATE.search(line)]
+    assert TEMPLATE.search("is nearer.% else %}In short") and not TEMPLATE.search("50 % of {a, b}")
 
 
 def test_pip_s_pins_are_those_of_the_lock() -> None:

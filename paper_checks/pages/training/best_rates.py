@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from depthlaw.paper_checks.experiments.best_rates import HIGH, LAYERS, SCHEMES
+from depthlaw.paper_checks.experiments.best_rates import HIGH, LAYERS, MARGIN, SCHEMES
 from depthlaw.paper_checks.experiments.scale import WIDE
 from depthlaw.paper_checks.pages.markdown import section
 from depthlaw.paper_checks.pages.training.runs import Record, answer, founds_of
@@ -75,6 +75,7 @@ def best_in_short(record: Record, wide: Record) -> str:
         nearer=answer(NEARER, record),
         wide=_wide_in_short(wide, of_wide) if has_wide else None,
         planned=record.experiment.plan(record.book).num_seeds,
+        margin=MARGIN,
         **_excess(founds),
     ).strip()
 
