@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGES = ("theory", "sims", "paper_checks")
@@ -84,11 +86,19 @@ def answers(commands: Sequence[str], folder: Path) -> list[tuple[int, str, str]]
     return json.loads(result.stdout)
 
 
+SHOWN = TEXT[TEXT.index("## How to add something\n") :]
+
+
+def test_what_contributing_changes_is_there(tmp_path: Path) -> None:
+    apply(SHOWN, copy(tmp_path))
+    assert len([*edits(SHOWN)]) > 5
+
+
+@pytest.mark.slow
 def test_what_contributing_shows_works(tmp_path: Path) -> None:
     """All changes in one copy; an audit finds a fault, which is exit 1."""
-    text = TEXT[TEXT.index("## How to add something\n") :]
-    apply(text, copy(tmp_path))
-    asked = commands(text)
+    apply(SHOWN, copy(tmp_path))
+    asked = commands(SHOWN)
     assert len(asked) > 10
     for (command, wanted), (code, out, err) in zip(asked, answers([one for one, _ in asked], tmp_path), strict=True):
         assert code == (1 if command.startswith("depthlaw audit ") else 0), (command, err)

@@ -59,6 +59,7 @@ def test_training_together_is_a_row_as_the_others() -> None:
     assert set(row) == set(json.loads(RECORD.read_text(encoding="utf-8"))["rows"][0])
 
 
+@pytest.mark.slow
 def test_quick_says_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "QUICK", (TINY,))
     record = tmp_path / "mine.json"

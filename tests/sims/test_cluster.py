@@ -123,6 +123,7 @@ def test_one_task_at_a_time_whichever_threads_and_processes_ask(two: DaskCluster
     assert all(begin[1:] == end[1:] for begin, end in zip(told[::2], told[1::2], strict=True))
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_ends_in_the_middle_is_told_with_what_is_kept(tmp_path: Path, impatient: None) -> None:
     """And before it has a worker, that it has none."""
     given = configs(str(tmp_path), 12, LONG)
@@ -223,6 +224,7 @@ def test_a_server_that_is_no_scheduler_is_told(kind: type[BaseRequestHandler], i
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_version_is_refused_when_it_is_there_and_when_it_joins(tmp_path: Path) -> None:
     other = tmp_path / "other" / "depthlaw-0.0.9.dist-info"
     other.mkdir(parents=True)
@@ -249,6 +251,7 @@ def test_a_worker_without_depthlaw_is_refused(tmp_path: Path) -> None:
             Cluster(started.address)
 
 
+@pytest.mark.slow
 def test_other_code_is_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     own = clusters.versions()
     assert own["depthlaw"] and len(own["code"]) == 12

@@ -424,6 +424,7 @@ def test_a_vector_that_carries_the_update_is_said_to() -> None:
     assert not re.search(r"[0-9]{4,} %", str(advice))
 
 
+@pytest.mark.slow
 def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_leaves_out() -> None:
     of_vit = ["advise", *options(recipe="vit", optimizer="adamw", from_layers=2, layers=4, width=64, tokens=4)]
     with_vector = document(*of_vit, "--layer-scale", "1e-5")
@@ -453,6 +454,7 @@ def test_what_is_left_out_of_a_way_is_said_at_once_and_so_is_which_step_the_advi
     assert "one logit, by a step that is taken to change that logit" in of_another
 
 
+@pytest.mark.slow
 def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     """Queries and keys do where a Post-LN of large gains makes all tokens one: no learning rate brings them back."""
     scheme = custom_scheme("post", gain=(Fraction(9), Fraction(0)))

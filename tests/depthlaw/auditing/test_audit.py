@@ -1367,6 +1367,7 @@ def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callabl
 
 
 @pytest.mark.usefixtures("beyond")
+@pytest.mark.slow
 def test_no_growth_is_told_by_a_prediction_that_the_measurement_contradicts(monkeypatch: pytest.MonkeyPatch) -> None:
     far, grown = {"fc1": (1.0, 4.0)}, estimate([1.9, 2.0, 2.1])
     assert is_useless(far) and is_useless(far, Growth(grown, 20.0, 3))

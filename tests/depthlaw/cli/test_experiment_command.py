@@ -169,6 +169,7 @@ def test_a_run_that_fails_is_told_and_the_next_call_goes_on(deep: Command, made:
 DOCUMENT = "schema_version experiment question claims plan arms questions runs store"
 
 
+@pytest.mark.slow
 def test_the_document_has_arms_answers_and_runs_and_people_read_the_same(command: Command) -> None:
     """In 80 columns, of which nothing is cut; the store's path, on the last line, is whole."""
     command.fill(made_rows(LEAST_SEEDS))

@@ -14,6 +14,7 @@ from scipy.stats import t
 
 from depthlaw.sims import measure as sims_measure
 from tests.command import document, refusal, told
+from tests.often import often
 
 SMALL = "--scheme pre-ln --optimizer sgd --sublayers 2,4,8 --width 16 --seeds 4"
 TOKENS = "--scheme pre-ln --optimizer adam --sublayers 2,4 --attention --tokens 3 --width 16 --heads 4 --seeds 4"
@@ -134,7 +135,7 @@ def test_what_a_step_changes_to_second_order_and_in_the_representation() -> None
     assert "second_order_exponents" not in answer(SMALL)
 
 
-@pytest.mark.parametrize("num_sublayers", [1, 2])
+@pytest.mark.parametrize("num_sublayers", often([1, 2], 2))
 def test_a_second_order_is_the_mean_over_networks(num_sublayers: int) -> None:
     """Not the root of its mean square, which is larger by a quarter in one sublayer and by an eighth in two; nor is it
     that of a gradient that no norm projects, which in one sublayer is larger by 7 %."""

@@ -147,6 +147,7 @@ def audited(*arguments: str) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_an_audit_on_a_cluster_says_what_it_says_here_of_the_file_as_it_is_now(
     two: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +164,7 @@ def test_an_audit_on_a_cluster_says_what_it_says_here_of_the_file_as_it_is_now(
     equal(found, audited(), 1e-6)
 
 
+@pytest.mark.slow
 def test_what_a_worker_cannot_import_is_told(two: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

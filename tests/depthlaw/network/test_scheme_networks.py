@@ -46,12 +46,19 @@ def test_updates_of_a_stack_are_those_of_networks(name: str) -> None:
             assert ratio.high - ratio.low < 0.5
 
 
-SLOW = [("post-ln", "relu"), ("post-ln", "gelu"), ("peri-ln", "silu"), ("branch-ln", "tanh"), ("t-fixup", "relu")]
+SLOW = [
+    ("pre-ln", "relu"),
+    ("post-ln", "relu"),
+    ("post-ln", "gelu"),
+    ("peri-ln", "silu"),
+    ("branch-ln", "tanh"),
+    ("t-fixup", "relu"),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "activation"),
-    [("pre-ln", "relu"), ("sub-ln", "gelu"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],
+    [("sub-ln", "gelu"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],
 )
 def test_what_a_first_step_does_to_the_stream_is_what_networks_do(name: str, activation: str) -> None:
     """The change of the last hidden state, and both orders there and within a sublayer, intervals widened as above."""

@@ -100,6 +100,7 @@ def test_the_high_end_is_where_labels_agree(folder: Path) -> None:
     assert places[0] > 0.5 and places[0] > places[1]
 
 
+@pytest.mark.slow
 def test_two_runs_are_apart_by_what_was_predicted(folder: Path) -> None:
     found = compare(run_of(plain, 2, "frequent", folder), run_of(plain, 8, "frequent", folder))
     for beside in (found.whole, *(role for role in found.roles if role.role in ("out", "fc1", "fc2"))):

@@ -12,6 +12,8 @@ import torch
 from depthlaw.watching.record import Run
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.slow
+"""Two processes that train and compile take a while; what each of them does alone is in ``test_watch``."""
 
 
 @pytest.fixture(scope="module", name="folder")

@@ -311,7 +311,11 @@ def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch, caplog):
     assert "the next look comes in about 100 minutes: looks may take 0.1 % of the time, and have taken 3 s" in line
 
 
-@pytest.mark.parametrize("options", [{}, {"fused": True}, {"block": True}], ids=["hooks", "fused", "with watch"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"fused": True}, marks=pytest.mark.slow), {"block": True}],
+    ids=["hooks", "fused", "with watch"],
+)
 def test_a_step_that_a_grad_scaler_lets_none_take_is_told_as_none(options, tmp_path, caplog):
     """At the first two steps, as where its scale begins too high, and at one between. The next step that is taken is
     looked at instead, the first one too, beside what was predicted of it; no alarm, curve or bit has the others."""
@@ -391,6 +395,7 @@ def test_the_file_has_a_header_and_goes_on_with_the_same_run(tmp_path):
     assert [(one.step, one.tokens) for one in run.looks] == [(0, 32), (1, 64), (2, 96)]
 
 
+@pytest.mark.slow
 def test_what_a_run_went_back_behind_is_no_part_of_it(tmp_path):
     """Nor does a run that is begun anew mix with what its file had."""
     path = tmp_path / "run.jsonl"
@@ -662,6 +667,7 @@ def test_a_reference_sets_limits_and_an_alarm_is_told_where_it_begins(tmp_path, 
     assert not watch.has_ended
 
 
+@pytest.mark.slow
 def test_a_role_that_hardly_matters_is_no_alarm_unless_it_is_asked_for(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("depthlaw.watching.watch.MATTERS", 1.1)
     assert times_five(tmp_path, caplog, steps=(0, 1, 3))[1] == []
