@@ -16,6 +16,7 @@ from depthlaw.cli.shared.output import counted, number_of, print_json, say
 from depthlaw.cli.shared.place import Place, kept_runs, say_of_others
 from depthlaw.system.files import document
 from depthlaw.system.page import Page, grid
+from depthlaw.system.places import training_record
 
 if TYPE_CHECKING:
     from depthlaw.paper_checks.claims.claim import Evidence
@@ -73,7 +74,7 @@ def run(
     if plan and not path.exists():
         with refusing():
             book = base.Book.read(_record(name, scale)) if from_record else base.Book({})
-            _show_plan(experiment, book, seeds, as_json=as_json)
+            _show_plan(experiment, book, seeds, training_record(name, scale), as_json=as_json)
         return 0
 
     from depthlaw.network.trained_rows import check_rows
@@ -85,7 +86,7 @@ def run(
             say(f"{import_(kept, _record(name, scale))} runs of the project's record are new in {path.name}")
         check_rows(kept)
         if plan:
-            _show_plan(experiment, base.there(kept), seeds, as_json=as_json)
+            _show_plan(experiment, base.there(kept), seeds, training_record(name, scale), as_json=as_json)
             return 0
         make_executor, workers = place.workers_of(experiment.missing(base.there(kept), seeds))
         with counted("training", None) as advance:  # how many runs there will be hangs on what they give
@@ -113,8 +114,6 @@ def run(
 
 
 def _record(name: str, scale: str) -> Path:
-    from depthlaw.system.places import training_record
-
     if not (path := training_record(name, scale)).exists():
         raise BadInputError(f"--from-record: the project has no record of {name} at scale {scale}")
     return path
@@ -192,8 +191,8 @@ def _plan_text(experiment: Experiment, book: Book) -> str:
     return "the pilot, which says how many seeds decide, is not done yet"
 
 
-def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json: bool) -> None:
-    """asked: --seeds."""
+def _show_plan(experiment: Experiment, book: Book, asked: int | None, record: Path, *, as_json: bool) -> None:
+    """asked: --seeds. record: the project's."""
     from depthlaw.paper_checks.experiments.base import LEAST_SEEDS, PILOT_SEEDS
 
     text, arms, groups = _plan_text(experiment, book), experiment.arms, _groups(experiment.arms)
@@ -218,6 +217,18 @@ def _show_plan(experiment: Experiment, book: Book, asked: int | None, *, as_json
     print(f"Runs: {_range(*a_seed)} a seed{f', {_range(*pilot)} for the pilot' if experiment.pilot else ''}.")
     more = "" if is_decided else ", or more,"
     print(f"With {number_of(num_seeds, 'seed')}{more} {_range(*total)} in all, with those that are there.")
+    if record.is_file():
+        print(_took(record))
+
+
+def _took(record: Path) -> str:
+    from depthlaw.sims.training.store import read
+
+    rows = read(record)
+    devices, hours = sorted({row.about.device for row in rows}), sum(row.about.seconds for row in rows) / 3600
+    return (
+        f"The {len(rows):,} runs of the project's record took {hours:.1f} hours of one worker ({', '.join(devices)})."
+    )
 
 
 def _groups(arms: Sequence[Arm]) -> list[dict[str, Any]]:

@@ -94,4 +94,4 @@ def make(scale: Scale) -> Experiment:
 
 
 def _plan(_: Book) -> Plan:
-    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds from {FIRST_SEED} on, seven hours of one core at the small scale.")
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds of each, from {FIRST_SEED} on.")

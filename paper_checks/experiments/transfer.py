@@ -224,7 +224,7 @@ def make(scale: Scale) -> Experiment:
 
 
 def _plan(_: Book) -> Plan:
-    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds, nine hours of one core at the small scale.")
+    return Plan(LEAST_SEEDS, f"{LEAST_SEEDS} seeds of each.")
 
 
 # ---------------------------------------------------------------- the remedies in numbers

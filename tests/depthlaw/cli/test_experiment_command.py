@@ -141,6 +141,9 @@ def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
         return told("experiment", *options.split(), "--plan", "--store", tmp_path / "runs.sqlite", COLUMNS="80")
 
     text = plan("thousand-layers")
+    rows = [json.loads(line) for line in places.training_record("thousand-layers").read_text("utf-8").splitlines()]
+    hours = sum(row["about"]["seconds"] for row in rows) / 3600
+    assert f"The {len(rows)} runs of the project's record took {hours:.1f} hours of one worker (cpu)." in text
     assert "15 arms of speech, 32 wide: 40 steps of 8 x 16 tokens\nRuns: 15 a seed.\nWith 3 seeds 45 in all" in text
     text = plan("stable-rates")
     assert "3 arms of bert, 32 wide: 300 steps of 16 x 32 tokens" in text
