@@ -281,7 +281,18 @@ def test_advice_looks_at_later_steps_by_the_law_that_the_plan_names() -> None:
     assert LATER[ADAMW] == transfer_laws.LATER[ADAMW] and MUON not in LATER and transfer_laws.LATER[MUON] == "first"
 
 
-@pytest.mark.parametrize("case", [CASE, elsewhere.CASES[-1]], ids=lambda case: case.experiment)
+LLAMA = CASES[f"{OF_RECIPE}llama-3", ADAMW, 1]
+
+
+def test_llama_3_is_trained_with_four_heads_that_share_one_of_keys() -> None:
+    for width, name in ((32, "small"), (64, "wide")):
+        arms = [arm for arm in experiment("transfer", name).arms if arm.trial.scheme == LLAMA.model]
+        models = [arm.trial.lower().model for arm in arms if arm.trial.learning_rate == LLAMA.rates[0]]
+        heads = {(one.num_heads, one.num_kv_heads) for one in models}
+        assert heads == {(width // 8, width // 32)}
+
+
+@pytest.mark.parametrize("case", [CASE, LLAMA, elsewhere.CASES[-1]], ids=lambda c: f"{c.experiment}-{c.name}")
 def test_the_kept_laws_are_those_that_are_derived_now(case: transfer.Case) -> None:
     shallow, deep = (transfer_laws.updates(replace(case, rates=case.rates[:1]), n) for n in case.layers)
     for law, by_rate in shallow.items():
