@@ -49,7 +49,6 @@ _PARAMETER = "AccumulateGrad"
 
 _ON_VIEW = "CopySlices"
 _LIKE = "depthlaw: is like"
-_PLAIN = (int, float, str, type(None))
 
 
 def is_function(node: Node) -> bool:
@@ -139,11 +138,11 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     """The tensors in a value and in the containers that it is made of."""
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part)
     elif isinstance(value, (tuple, list)):
         for part in value:
-            yield from tensors_in(part)
-    elif not isinstance(value, _PLAIN) and isinstance(value, Mapping):  # to ask that of every number takes a while
-        for part in value.values():
             yield from tensors_in(part)
 
 
@@ -171,10 +170,6 @@ class Flow:
         self.values = values or {}
         self.names = {id(parameter): name for name, parameter in module.named_parameters()}
         self.graph = nx.DiGraph()
-        self._edges: dict[Node, Sequence[Edge]] = {}
-        self._operands: dict[Node, Sequence[Node | None]] = {}
-        self._shapes: dict[Node, tuple[Sequence[tuple[int, ...] | None], int]] = {}
-        # The three are what torch would make anew at each question, which is most of what a question costs.
         self.cuts: set[tuple[Node, Node]] = set()
         waiting = [self.end]
         self.graph.add_node(self.end)
@@ -203,17 +198,11 @@ class Flow:
         """Take a way out of the graph: none of the methods below goes it any more."""
         self.cuts.add((operand, user))
         self.graph.remove_edge(operand, user)
-        self._forget(user)
 
     def restore(self, operand: Node, user: Node) -> None:
         """Undo a cut."""
         self.cuts.discard((operand, user))
         self.graph.add_edge(operand, user)
-        self._forget(user)
-
-    def _forget(self, user: Node) -> None:
-        for known in (self._edges, self._operands):
-            known.pop(user, None)
 
     def reached(self, start: Iterable[Node]) -> frozenset[Node]:
         """Nodes that depend on any of these, and these."""
@@ -230,17 +219,12 @@ class Flow:
         """The name of a parameter where a node is one."""
         return self.names.get(id(node.variable)) if kind_of(node) == _PARAMETER else None
 
-    def edges(self, node: Node) -> Sequence[Edge]:
+    def edges(self, node: Node) -> list[Edge]:
         """The operands of an operation, as outputs of other operations; a constant or a cut way is (None, 0)."""
-        if node not in self._edges:
-            edges = node.next_functions
-            self._edges[node] = tuple((None, 0) if (edge[0], node) in self.cuts else edge for edge in edges)
-        return self._edges[node]
+        return [(None, 0) if (edge[0], node) in self.cuts else edge for edge in node.next_functions]
 
-    def operands(self, node: Node) -> Sequence[Node | None]:
-        if node not in self._operands:
-            self._operands[node] = tuple(operand for operand, _ in self.edges(node))
-        return self._operands[node]
+    def operands(self, node: Node) -> list[Node | None]:
+        return [operand for operand, _ in self.edges(node)]
 
     def active_edges(self, node: Node) -> list[Edge]:
         """The operands that depend on the data."""
@@ -410,7 +394,7 @@ class Flow:
                 continue
             if kind_of(node) == _PARAMETER:
                 continue
-            for (operand, index), part in zip(self.edges(node), self._called(node, at_node), strict=False):
+            for (operand, index), part in zip(self.edges(node), _called(node, at_node), strict=False):
                 if operand is None or operand not in within or part is None:
                     continue
                 if operand not in sums:
@@ -419,21 +403,6 @@ class Flow:
                 at = sums[operand]
                 at[index] = at[index] + part if index in at else part
         return arrived
-
-    def _called(self, node: Node, vectors: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        """The operation's backward pass alone; the answers are summed to their operands' shapes, as autograd does."""
-        if node not in self._shapes:
-            shapes = [None if one is None else shape_of(one, index) for one, index in node.next_functions]
-            self._shapes[node] = shapes, len(node._input_metadata)
-        shapes, num_outputs = self._shapes[node]
-        with torch.no_grad():
-            given = [vectors.get(index) for index in range(num_outputs)]
-            answer = _called_function(node, given) if is_function(node) else node(*given)
-        answers = answer if isinstance(answer, tuple) else (answer,)
-        return [
-            part if part is None or shape is None or part.shape == shape else part.sum_to_size(shape)
-            for shape, part in zip(shapes, answers, strict=False)
-        ]
 
     def growth(self, start: Node, end: Edge, within: Collection[Node]) -> float:
         """By how many percent a value grows, along itself, where one that it is made of grows by one percent; NaN where
@@ -449,7 +418,7 @@ class Flow:
 
     def parts(self, node: Node, vector: Tensor, index: int = 0) -> list[Tensor | None]:
         """What a vector on an operation's output becomes on each of its operands."""
-        return list(self._called(node, {index: vector}))
+        return list(_called(node, {index: vector}))
 
     def factors(self, node: Node) -> list[Tensor | None]:
         """Of a sum or a multiple, what it multiplies each entry of its operands by; None for one of another shape.
@@ -509,6 +478,18 @@ _SEED = 11
 
 def _is_by_channel(convolution: Node) -> bool:
     return getattr(convolution, "_saved_groups", 1) > 1
+
+
+def _called(node: Node, vectors: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
+    """The operation's backward pass alone; the answers are summed to their operands' shapes, as autograd does."""
+    with torch.no_grad():
+        given = [vectors.get(index) for index in range(len(node._input_metadata))]
+        answer = _called_function(node, given) if is_function(node) else node(*given)
+    parts = []
+    edges = node.next_functions
+    for (operand, index), part in zip(edges, answer if isinstance(answer, tuple) else (answer,), strict=False):
+        parts.append(part if operand is None or part is None else part.sum_to_size(shape_of(operand, index)))
+    return parts
 
 
 class NoDerivativeError(ValueError):
