@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from depthlaw.auditing.inputs import HALF, first_output
-from depthlaw.auditing.reading.graph import Flow, is_a
 from depthlaw.auditing.reading.look import Built, Sublayer
 from depthlaw.network.kernel import as_inputs, as_transformer, update_of
 from depthlaw.network.lower import visited
@@ -28,8 +27,6 @@ from depthlaw.theory.kernel.predict import Inputs as KernelInputs
 from depthlaw.theory.kernel.predict import KernelUpdate, unit_power
 
 _HEAD_SEED = 5_000_011
-_ROUNDING = 1e-5
-"""Of a mean square in single precision: what is smaller beside it is no eps."""
 _ONE = 0.02
 """What is so near to 1 is 1: the scatter of one network's mean squares."""
 _SPREAD = 2.0
@@ -149,7 +146,7 @@ def as_config(built: Built) -> ModelConfig:
         has_bias="bias" in built.others.values(),
         is_causal=bool(first is not None and first.is_causal),
         has_final=next(iter(built.final.values())),
-        norm_eps=_norm_eps(built.flow),
+        norm_eps=built.flow.norm_eps,
         embedding_std=math.sqrt(start.second_moment) if math.isfinite(start.second_moment) else 1.0,
         head_gain=_head_gain(built),
         has_short_draws=True,
@@ -171,29 +168,6 @@ def _visits_alike(sublayers: Sequence[SublayerConfig], visits: int) -> tuple[Sub
         else sub
         for first, sub in zip(firsts, sublayers, strict=True)
     )
-
-
-def _norm_eps(flow: Flow) -> float:
-    """What norms add to the mean square whose root they divide by, as the one tells it that has the smallest before it;
-    0 where none does, or where it is lost in rounding."""
-    places: list[tuple[float, float]] = []
-    for node in flow.order:
-        if is_a(node, ("NativeLayerNormBackward",)):
-            value, root = node._saved_input.double(), node._saved_result2.double()
-            square = value.var(-1, correction=0, keepdim=True)
-        elif is_a(node, ("RsqrtBackward",)):
-            power = node
-            while power is not None and not is_a(power, ("PowBackward", "MulBackward", "AccumulateGrad")):
-                power = next((operand for operand in flow.operands(power) if operand is not None), None)
-            if power is None or not isinstance(value := getattr(power, "_saved_self", None), Tensor):
-                continue
-            root, square = node._saved_result.double(), value.double().square().mean(-1, keepdim=True)
-        else:
-            continue
-        if root.shape == square.shape and (least := square.min()).isfinite():
-            places.append((least.item(), (root**-2 - square).flatten()[square.argmin()].item()))
-    square, eps = min(places, default=(0.0, 0.0))
-    return eps if eps > _ROUNDING * square and eps > 0 else 0.0
 
 
 def _head_gain(built: Built) -> float:

@@ -85,8 +85,7 @@ def outputs_not_finite(models: Models) -> Faults:
 def parameters_not_finite(models: Models) -> Faults:
     """Parameters that are no numbers, of which nothing else can be said."""
     for depth in models.depths:
-        wrong = [name for name, p in depth.built.module.named_parameters() if not p.isfinite().all()]
-        if wrong:
+        if wrong := depth.built.not_finite:
             yield Fault(
                 kind="not-finite",
                 says=f"At {depth.asked} layers parameters start at numbers that are not finite.",

@@ -45,6 +45,8 @@ _SAME = (
     *("NativeDropoutBackward", "MaskedFillBackward", "SplitBackward", "UnbindBackward"),
 )
 _PARAMETER = "AccumulateGrad"
+_ROUNDING = 1e-5
+"""Of a mean square in single precision: what is smaller beside it is no eps."""
 
 
 _ON_VIEW = "CopySlices"
@@ -298,6 +300,29 @@ class Flow:
                 if sum(operand in self.active for operand, _ in edges) > 1:
                     products.add(node)
         return frozenset(products)
+
+    @cached_property
+    def norm_eps(self) -> float:
+        """What norms add to the mean square whose root they divide by, as the one tells it that has the smallest before
+        it; 0 where none does, or where it is lost in rounding."""
+        places: list[tuple[float, float]] = []
+        for node in self.order:
+            if is_a(node, ("NativeLayerNormBackward",)):
+                value, root = node._saved_input.double(), node._saved_result2.double()
+                square = value.var(-1, correction=0, keepdim=True)
+            elif is_a(node, ("RsqrtBackward",)):
+                power = node
+                while power is not None and not is_a(power, ("PowBackward", "MulBackward", "AccumulateGrad")):
+                    power = next((operand for operand in self.operands(power) if operand is not None), None)
+                if power is None or not isinstance(value := getattr(power, "_saved_self", None), Tensor):
+                    continue
+                root, square = node._saved_result.double(), value.double().square().mean(-1, keepdim=True)
+            else:
+                continue
+            if root.shape == square.shape and (least := square.min()).isfinite():
+                places.append((least.item(), (root**-2 - square).flatten()[square.argmin()].item()))
+        square, eps = min(places, default=(0.0, 0.0))
+        return eps if eps > _ROUNDING * square and eps > 0 else 0.0
 
     # ------------------------------------------------------------ ways through the graph
 

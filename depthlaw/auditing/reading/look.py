@@ -103,6 +103,11 @@ class Built:
         return [weight for sublayer in self.sublayers for weight in sublayer.weights]
 
     @cached_property
+    def not_finite(self) -> Sequence[str]:
+        """Names of parameters that start at numbers that are not finite."""
+        return [name for name, parameter in self.module.named_parameters() if not parameter.isfinite().all()]
+
+    @cached_property
     def final_norms(self) -> frozenset[str]:
         """Names of the gains and biases of the norms behind the last sublayer of a side."""
         ends = [sublayers[-1].end for side, sublayers in self.sides.items() if self.final[side]]

@@ -81,7 +81,7 @@ class Weight:
         sizes = [self.parameter.shape[dim] for dim in self.output_dims]
         return math.prod(sizes[:-1]) if self.features is None else len((self.features // sizes[-1]).unique())
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """(output features, inputs)."""
         return tuple(self.of(self.parameter).shape)
