@@ -75,6 +75,8 @@ Two more decoders, and what Muon lacked, planned when all of the above was there
   small scale: at least 3 seeds, and grids that end three octaves above the first look's.
 - gpt2, llama-2 and pre-ln have completep under Muon, too, at the rates that they have; and all seven decoders have 16
   layers under Muon. Every number as above. Which law moves the best rate is asked anew, of all seven.
+
+Of this, llama-3, completep and 16 layers under Muon are still to be run, and are no cases yet.
 """
 
 from __future__ import annotations
@@ -186,9 +188,9 @@ CASES = (
     Case(model="post-ln", optimizer=ADAMW, rates=below(-7), remedies=_BEHIND),
     Case(model="deepnorm", optimizer=ADAMW, rates=below(-6), remedies=_BEHIND),
     Case(model=_VIT, optimizer=ADAMW, rates=below(-4), remedies=_BEFORE, shape="vit-masked"),
-    Case(model=GPT2, optimizer=MUON, rates=below(-1), remedies=_BEFORE),
-    Case(model=LLAMA2, optimizer=MUON, rates=below(-2), remedies=_BEFORE),
-    Case(model="pre-ln", optimizer=MUON, rates=below(-1), remedies=_BEFORE),
+    Case(model=GPT2, optimizer=MUON, rates=below(-1), remedies=_EVERY),
+    Case(model=LLAMA2, optimizer=MUON, rates=below(-2), remedies=_EVERY),
+    Case(model="pre-ln", optimizer=MUON, rates=below(-1), remedies=_EVERY),
     Case(model="post-ln", optimizer=MUON, rates=below(-3), remedies=_BEHIND),
     Case(model="deepnorm", optimizer=MUON, rates=below(-2), remedies=_BEHIND),
     Case(model="pre-ln", optimizer=ADAMW, rates=(2.0**-7, 2.0**-6), remedies=_EVERY[1:], times=LONGER),
@@ -196,7 +198,6 @@ CASES = (
     Case(model=_PLAIN, optimizer=ADAMW, rates=below(-4), remedies=_BEFORE),
     Case(model=_LLAMA3, optimizer=ADAMW, rates=below(-5), remedies=_BEFORE, head_size=8),
     Case(model=_PLAIN, optimizer=MUON, rates=below(-2), remedies=_BEFORE),
-    Case(model=_LLAMA3, optimizer=MUON, rates=below(-2), remedies=_BEFORE, head_size=8),
 )
 
 
@@ -206,7 +207,7 @@ def cases(scale: Scale) -> tuple[Case, ...]:
     once = tuple(case for case in CASES if case.times == 1)
     if scale != SMALL:
         return once
-    some = (case for case in once if case.shape == "gpt")
+    some = (case for case in once if case.shape == "gpt" and case.optimizer == ADAMW)
     halfway = (replace(case, layers=(TUNED, DEEPER[0])) for case in some)
     return (*(replace(case, layers=(TUNED, DEEPER[-1])) for case in CASES), *halfway)
 
