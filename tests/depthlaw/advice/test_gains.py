@@ -29,7 +29,8 @@ def of(name: str) -> tuple[ModelConfig, ModelConfig]:
     [
         ("gpt2", "gpt2", True),
         ("llama-2", "llama-2", True),
-        ("llama-3", "llama-2", False),
+        ("llama-3", "llama-3", True),
+        ("qwen-3", "llama-2", False),
         ("gpt-neox", "gpt2", False),
         ("bert", "post-ln", False),
     ],
