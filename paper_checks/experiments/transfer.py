@@ -187,6 +187,8 @@ CASES = (
     Case(model="pre-ln", optimizer=ADAMW, rates=below(-4), remedies=_BEFORE),
     Case(model="post-ln", optimizer=ADAMW, rates=below(-7), remedies=_BEHIND),
     Case(model="deepnorm", optimizer=ADAMW, rates=below(-6), remedies=_BEHIND),
+    Case(model=_PLAIN, optimizer=ADAMW, rates=below(-4), remedies=_BEFORE),
+    Case(model=_LLAMA3, optimizer=ADAMW, rates=below(-5), remedies=_BEFORE, head_size=8),
     Case(model=_VIT, optimizer=ADAMW, rates=below(-4), remedies=_BEFORE, shape="vit-masked"),
     Case(model=GPT2, optimizer=MUON, rates=below(-1), remedies=_EVERY),
     Case(model=LLAMA2, optimizer=MUON, rates=below(-2), remedies=_EVERY),
@@ -195,8 +197,6 @@ CASES = (
     Case(model="deepnorm", optimizer=MUON, rates=below(-2), remedies=_BEHIND),
     Case(model="pre-ln", optimizer=ADAMW, rates=(2.0**-7, 2.0**-6), remedies=_EVERY[1:], times=LONGER),
     Case(model=GPT2, optimizer=ADAMW, rates=(2.0**-9, 2.0**-8), remedies=_EVERY[1:], times=LONGER),
-    Case(model=_PLAIN, optimizer=ADAMW, rates=below(-4), remedies=_BEFORE),
-    Case(model=_LLAMA3, optimizer=ADAMW, rates=below(-5), remedies=_BEFORE, head_size=8),
 )
 
 
