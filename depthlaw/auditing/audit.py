@@ -201,7 +201,7 @@ def audit(
             for depth in depths
         ]
     findings = compare(depths, claimed, cache(partial(_of_depth, build, inputs, seed)))
-    if any(not parameter.isfinite().all() for depth in depths for parameter in depth.built.module.parameters()):
+    if any(depth.built.not_finite for depth in depths):
         depths = [replace(depth, updates=()) for depth in depths]
         return Audit(optimizer=optimizer, depths=depths, findings=findings, claimed=claimed)
     of_groups, of_decay = compare_groups(depths, claimed)

@@ -22,7 +22,7 @@ _MEGATRON = "NVIDIA/Megatron-LM d98e8a6, megatron/core"
 _CUT_AT_2, _CUT_AT_3 = Rational(8796, 10_000), Rational(9866, 10_000)
 _WIDTH_2 = ceiling(8 * d / 3 / 256) * 256
 _WIDTH_3 = Piecewise((ceiling(Rational(13, 10) * floor(8 * d / 3) / 1024) * 1024, d >= 1024), (_WIDTH_2, True))
-"""The source's own small model, 256 wide, rounds as Llama 2's do."""
+"""The source's own small model, 256 wide, rounds as Llama 2's do; from which width on the larger rule holds is ours."""
 _WIDTH_UNROUNDED = floor(8 * d / 3)
 
 
@@ -65,8 +65,7 @@ _ALL = (
     ),
     Recipe(
         name="gpt2-openai",
-        says="GPT-2 in the code that OpenAI published, which starts every matrix at 0.02 whatever the depth, as most "
-        "code that is written by hand does",
+        says="GPT-2 in the code that OpenAI published, which starts every matrix at 0.02 whatever the depth",
         source="openai/gpt-2 9b63575, src/model.py 50-53, 123-131, 152-155",
         position_std=SMALL / 2,
         size={"num_layers": 12, "d_model": 768, "num_heads": 12},

@@ -236,6 +236,30 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
     own = CASES[MODEL, MUON, 1].remedies
     assert all(f"| {way} |" in heads or f"| {way}: " in text for way in own), "a way of the figure is not in the table"
     assert "None is shown to cost" in text and transfer_page.in_short(record) == ""
+    assert f"{MODEL} 0.20 [0.20, 0.20] (depth-mup, 3 seeds)" in transfer_page.in_readme(record)
+
+
+def test_a_model_of_more_seeds_is_not_judged_by_the_fewer_of_another_alone() -> None:
+    """Both laws are told of the seeds that both have, and of all of the one that has more."""
+    model, other = MOVING
+    book = made(moves_as("no move", ADAMW), models=(model, other))
+    fewer = Book({trial: book[trial] for trial in book.trials if trial.scheme == model or trial.seed < SEEDS - 1})
+    said = transfer_page.which_in_short(Record.of("transfer", fewer))
+    assert (
+        f"in gpt2, pre-ln ({SEEDS - 1} seeds); in pre-ln alone, of which there are more seeds ({SEEDS}), it is" in said
+    )
+    assert "alone" not in transfer_page.which_in_short(Record.of("transfer", book))
+
+
+def test_a_model_that_learns_nothing_in_some_seeds_is_named_with_how_many() -> None:
+    guess = next(iter(made(moves, 1).values())).guess
+
+    def loss(trial: Trial, remedy: str) -> float:
+        is_bad = trial.num_layers > transfer.TUNED and remedy == "nothing" and trial.seed == 0
+        return guess + 0.1 if is_bad else moves(trial, remedy)
+
+    text = transfer_page.in_short(Record.of("transfer", made(loss)))
+    assert f"{MODEL} (in 1 of {SEEDS} seeds) of 32 layers, as they are, learn nothing at the tuned rate" in text
 
 
 def test_a_seed_whose_best_rate_is_beyond_the_grid_has_no_slope_there() -> None:

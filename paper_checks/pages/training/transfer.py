@@ -12,7 +12,7 @@ from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
 from depthlaw.paper_checks.experiments.elsewhere import CONTROL, LONGEST, PLANS
 from depthlaw.paper_checks.experiments.scale import SMALL
-from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TUNED, Case
+from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TO_COME, TUNED, Case
 from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, LATER, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -40,6 +40,7 @@ def transfer(record: Record, opening: str, images: str) -> str:
         advised=route.ADVISED,
         least=route.LEAST_SEEDS,
         least_nats=NONE,
+        to_come=TO_COME,
         models=[_model(one, layers) for one in several for layers in one.case.layers[1:]],
         layers=several[0].case.layers if several else [],
         longer=LONGER,
@@ -350,6 +351,9 @@ def which_in_short(record: Record) -> str:
                 layers=known[0].case.layers,
                 nearest=best,
                 worse=worse,
+                num_seeds=len(by_law[best]),
+                more=[one for one in known if len(one.seeds) > len(by_law[best])],
+                distances_of=_known_distances,
                 open=[law for law in by_law if law not in (best, *worse)],
                 models=[*map(_name, known)],
                 not_learning=[one.case.name for one in known if not one.learns],
@@ -417,6 +421,7 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         below_tuning=_shown(several, route.Transfer.gain_over_tuning, -1),
         better=_shown(several, route.Transfer.gain_over_few_layers, 1),
         not_learning=_not_learning(several),
+        beyond=[one.case.name for one in several if any(one.beyond(one.deepest))],
         has_more=optimizer == ADAMW,
         longer=LONGER,
         lasting=[*_lasting(every)] if optimizer == ADAMW else [],
@@ -439,7 +444,8 @@ def in_readme(record: Record) -> str:
         if several:
             none = [one.case.name for one in several if one.case.name not in shown]
             seeds = span([len(one.seeds) for one in several])
-            parts.append({"optimizer": words, "seeds": seeds, "shown": [*shown.items()], "none": none})
+            fewer = {one.case.name: len(one.seeds) for one in several if len(one.seeds) < LEAST_SEEDS}
+            parts.append({"optimizer": words, "seeds": seeds, "shown": [*shown.items()], "none": none, "fewer": fewer})
     return section(
         "training",
         "gain_in_readme",
@@ -463,16 +469,24 @@ def _most(one: route.Transfer) -> tuple[str, str, bool] | None:
     if not gaining:
         return None
     most = max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean)
-    return most, interval(one.gain(most, one.deepest), 2), bool(_not_learning([one]))
+    return most, interval(one.gain(most, one.deepest), 2), _learns_nothing(one)
 
 
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
-    """The models that, as they are at the largest depth, are no better than guessing, and the loss of that."""
-    return [
-        (one.case.name, f"{one.guess:.2f}")
-        for one in several
-        if fmean(one.at_tuned(route.NOTHING, one.deepest)) >= one.guess
-    ]
+    """The models that, as they are at the largest depth, are no better than guessing, in some seeds at least, and the
+    loss of that."""
+    guesses = []
+    for one in several:
+        losses = one.at_tuned(route.NOTHING, one.deepest)
+        num = sum(loss >= one.guess for loss in losses)
+        in_some = "" if _learns_nothing(one) else f" (in {num} of {len(losses)} seeds)"
+        guesses += [(f"{one.case.name}{in_some}", f"{one.guess:.2f}")] if num else []
+    return guesses
+
+
+def _learns_nothing(one: route.Transfer) -> bool:
+    """Whether it is no better than guessing as it is at the largest depth, in the mean over the seeds."""
+    return fmean(one.at_tuned(route.NOTHING, one.deepest)) >= one.guess
 
 
 def _shown(
