@@ -236,7 +236,9 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
     own = CASES[MODEL, MUON, 1].remedies
     assert all(f"| {way} |" in heads or f"| {way}: " in text for way in own), "a way of the figure is not in the table"
     assert "None is shown to cost" in text and transfer_page.in_short(record) == ""
-    assert f"{MODEL} 0.20 [0.20, 0.20] (depth-mup, 3 seeds)" in transfer_page.in_readme(record)
+    more = made(loss, SEEDS, models=(f"{OF_RECIPE}gpt2",), optimizer=MUON)
+    both = Record.of("transfer", Book({trial: book[trial] for book in (record.book, more) for trial in book.trials}))
+    assert f"{MODEL} 0.20 [0.20, 0.20] (depth-mup, 3 seeds)" in transfer_page.in_readme(both)
 
 
 def test_a_model_of_more_seeds_is_not_judged_by_the_fewer_of_another_alone() -> None:

@@ -443,8 +443,9 @@ def in_readme(record: Record) -> str:
         shown = {one.case.name: most for one in several if (most := _most(one)) is not None}
         if several:
             none = [one.case.name for one in several if one.case.name not in shown]
-            seeds = span([len(one.seeds) for one in several])
-            fewer = {one.case.name: len(one.seeds) for one in several if len(one.seeds) < LEAST_SEEDS}
+            counts = {one.case.name: len(one.seeds) for one in several}
+            seeds = span([*counts.values()])
+            fewer = {name: num for name, num in counts.items() if num < max(counts.values())}
             parts.append({"optimizer": words, "seeds": seeds, "shown": [*shown.items()], "none": none, "fewer": fewer})
     return section(
         "training",
