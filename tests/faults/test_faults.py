@@ -1,4 +1,4 @@
-"""Planted faults: the list fits the sources, the script tells a fault from none, and the fast lane sees them all."""
+"""Planted faults: the list fits the sources, the script tells a fault from none, and the tests see them all."""
 
 from __future__ import annotations
 
