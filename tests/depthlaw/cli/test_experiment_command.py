@@ -202,6 +202,7 @@ def test_the_document_has_arms_answers_and_runs_and_people_read_the_same(command
 
 def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
     answer, text = command.answer("--budget 1e-9"), command("--budget 1e-9").stdout
+    assert list(answer) == DOCUMENT.split()
     assert {one["answer"] for one in answer["questions"]} == {"open"}
     assert all("the record has no seed of" in one["how"] for one in answer["questions"])
     assert all(arm["num_seeds"] == 0 and arm.get("largest_rates", []) == [] for arm in answer["arms"])
