@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from depthlaw.sims.optim import make
 from depthlaw.theory.kernel.after_start import LAWS, MOMENTUM, made, predict_after_start
 from depthlaw.theory.kernel.predict import Inputs, KernelUpdate, Sublayer, Transformer, predict_kernel
 from depthlaw.theory.stack import SublayerKind
@@ -114,6 +116,19 @@ def test_where_rate_and_decay_balance(optimizer: str, correlation: float) -> Non
     rate, decay = 0.01, 0.1
     expected = made(optimizer, rate, 10**9, D, decay) * (D**-0.5 if optimizer == "adamw" else 1.0)
     assert walked(correlation, rate, decay) == pytest.approx(expected, rel=0.05)
+
+
+def test_where_lion_s_rate_and_decay_balance() -> None:
+    """Of the real optimizer, on gradients that are independent of each other."""
+    rate, decay = 0.02, 0.01
+    theta = torch.nn.Parameter(torch.zeros(8000))
+    theta.grad = torch.empty_like(theta)
+    optimizer = make("lion", [theta], rate, weight_decay=decay)
+    for _ in range(round(2 / (rate * decay))):
+        theta.grad.normal_()
+        optimizer.step()
+    assert made("lion", rate, 10**9, 1, decay) == pytest.approx(float(theta.detach().square().mean().sqrt()), rel=0.06)
+    assert made("lion", rate, 10, D, decay) == made("signsgd", rate, 10, D, decay)
 
 
 def test_what_is_made_is_of_steps_with_a_length_of_their_own() -> None:

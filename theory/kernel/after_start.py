@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from depthlaw.theory.kernel.predict import KernelUpdate, predict_kernel
@@ -47,7 +48,10 @@ LAWS: Final[Mapping[str, Law]] = {
 MOMENTUM: Final = 0.95
 """Of Muon, as it is published and as torch has it."""
 _MADE_OF_SIGNS: Final = ("adam", "adamw", "rmsprop", "signsgd")
-_DECOUPLED: Final = ("adamw", "signsgd", "muon", *MIXED)
+LION: Final = (0.9, 0.99)
+"""Lion's betas, as they are published: of the average that it takes the sign of, and of the one that it keeps."""
+_WITH_LENGTH: Final = (*_MADE_OF_SIGNS, "lion", "muon", *MIXED)
+_DECOUPLED: Final = ("adamw", "signsgd", "lion", "muon", *MIXED)
 """Those that decay the weights by themselves, of those whose steps have a length of their own."""
 
 
@@ -60,8 +64,9 @@ def made(optimizer: str, learning_rate: float, num_steps: int, d_model: int, wei
     e rate num_steps. Behind that rate and decay balance: w <- (1 - rate decay) w - rate u, with E u^2 = e^2, comes to
     E w^2 = e^2 rate k/(2 decay) where its steps are of one direction for a time that is short beside 1/(rate decay). k
     is the sum of the steps' correlations: 1 of Adam, whose momentum hands on each gradient with weights that add up to
-    1; (1 + m)/(1 - m) of Muon, which makes its step as long again as momentum m had left it short. The smaller of the
-    two is made.
+    1; (1 + m)/(1 - m) of Muon, which makes its step as long again as momentum m had left it short; of Lion, whose steps
+    stay signs, what ``_correlations_of_lion`` says. All are of gradients that are independent of each other. The
+    smaller of the two is made.
 
     ValueError, in one line, for an optimizer whose steps are as long as the gradient (sgd), or a share of the weights
     (lamb, lars, adafactor: their start is never forgotten); and for a decay that it divides by something else.
@@ -74,15 +79,36 @@ def made(optimizer: str, learning_rate: float, num_steps: int, d_model: int, wei
         entry, kept = float(MATCHED) if optimizer in MIXED else d_model**-0.5, (1 + MOMENTUM) / (1 - MOMENTUM)
     elif optimizer in _MADE_OF_SIGNS:
         entry, kept = 1.0, 1.0
+    elif optimizer == "lion":
+        entry, kept = 1.0, _correlations_of_lion()
     else:
         raise ValueError(
             f"{optimizer}: what it makes of the weights is derived of steps with a length of their own "
-            f"({', '.join((*_MADE_OF_SIGNS, 'muon', *MIXED))})"
+            f"({', '.join(_WITH_LENGTH)})"
         )
     if weight_decay and optimizer not in _DECOUPLED:
         raise ValueError(f"{optimizer}: where rate and decay balance is derived of {', '.join(_DECOUPLED)}")
     balance = math.sqrt(learning_rate * kept / (2 * weight_decay)) if weight_decay else math.inf
     return entry * min(learning_rate * num_steps, balance) * math.sqrt(d_model)
+
+
+@cache
+def _correlations_of_lion() -> float:
+    """The sum of the correlations of one of Lion's steps with all others, of independent normal gradients.
+
+    Lion steps by the sign of c = beta1 m + (1 - beta1) g, and keeps m <- beta2 m + (1 - beta2) g. Two neighbouring c
+    have the correlation r, two that are s steps apart r beta2^(s-1), and the signs of two normal numbers of correlation
+    r have 2/pi asin(r).
+
+    >>> from depthlaw.theory.kernel.after_start import _correlations_of_lion
+    >>> round(_correlations_of_lion())
+    46
+    """
+    beta1, beta2 = LION
+    of_m = beta1**2 * (1 - beta2) / (1 + beta2)
+    r = ((1 - beta1) * beta1 * (1 - beta2) + of_m * beta2) / ((1 - beta1) ** 2 + of_m)
+    lags = range(math.ceil(math.log(1e-9) / math.log(beta2)))
+    return 1 + 4 / math.pi * sum(math.asin(r * beta2**lag) for lag in lags)
 
 
 def predict_after_start(
