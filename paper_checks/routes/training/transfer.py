@@ -35,12 +35,14 @@ Losses = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Of what was trained of a model: held-out losses by depth, remedy and rate, of each seed that is whole. guess: the
-    loss without looking at the input; nan where no seed is whole."""
+    """What was trained of a model: held-out losses by depth, remedy and rate, of each seed that is whole. tuning: by
+    rate and seed, those of the model that is tuned, of seeds too that lack a larger depth. guess: the loss without
+    looking at the input; nan where no seed is whole."""
 
     case: Case
     seeds: tuple[int, ...]
     losses: Mapping[int, Mapping[str, Losses]]
+    tuning: Mapping[float, Mapping[int, float]]
     guess: float
 
     @classmethod
@@ -60,22 +62,24 @@ class Transfer:
             }
             for n, of_layers in arms.items()
         }
+        few = arms[case.layers[0]][NOTHING]
+        tuners = [seed for seed in there if all(arm.at(seed) in book for arm in few.values())]
+        tuning = {rate: {seed: _loss(book[arm.at(seed)]) for seed in tuners} for rate, arm in few.items()}
         guess = book[every[0].at(seeds[0])].guess if seeds else math.nan
-        return cls(case, seeds, losses, guess)
+        return cls(case, seeds, losses, tuning, guess)
 
     @property
     def deepest(self) -> int:
         return self.case.layers[-1]
 
-    @property
-    def _at_few(self) -> Losses:
-        """Those of the model that is tuned."""
-        return self.losses[self.case.layers[0]][NOTHING]
-
     @cached_property
     def tuned(self) -> list[float]:
-        """The rate that is tuned at few layers, for each seed by the others."""
-        return [self._best(self._at_few, seed) for seed in range(len(self.seeds))]
+        """The rate that is tuned at few layers, for each seed by all others that were tuned."""
+
+        def mean(rate: float, seed: int) -> float:
+            return fmean(loss for other, loss in self.tuning[rate].items() if other != seed)
+
+        return [min(self.tuning, key=lambda rate: mean(rate, seed)) for seed in self.seeds]
 
     def _best(self, losses: Losses, seed: int) -> float:
         """The rate of the least mean loss of the other seeds."""
