@@ -82,10 +82,15 @@ class Advice:
         """Roles that matter in the tuned model, and hardly move the deeper one."""
         return vanished_of(self.matters, self.factors)
 
+    def after_start(self, remedy: Remedy) -> float | None:
+        """As the function of that name in ``remedy``: how far a step moves the deeper model behind the first few."""
+        if remedy.name not in self._later:
+            self._later[remedy.name] = after_start(remedy, self.deep, self.optimizer)
+        return self._later[remedy.name]
+
     @cached_property
-    def after_start(self) -> dict[str, float | None]:
-        """By remedy, ``remedy.after_start``: how far a step moves the deeper model behind the first few."""
-        return {remedy.name: after_start(remedy, self.deep, self.optimizer) for remedy in self.remedies}
+    def _later(self) -> dict[str, float | None]:
+        return {}
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -123,7 +128,7 @@ class Advice:
             "note": remedy.note,
             "leaves": [{"role": role, "factor": factor} for role, factor in remedy.leaves.items()],
             "worst": {"role": remedy.worst_role, "factor": remedy.leaves[remedy.worst_role]},
-            "after_start": self.after_start[remedy.name],
+            "after_start": self.after_start(remedy),
             "relative_update": remedy.relative,
             "branches_at_init": remedy.branches,
             "training_record": remedy.record,

@@ -74,11 +74,12 @@ def kind_of(few: ModelConfig, many: ModelConfig) -> dict[str, Any]:
 
 
 def gain_of(remedy: str, model: str, few: ModelConfig, many: ModelConfig, optimizer: str) -> dict[str, Any] | None:
-    """What a remedy gained in training, in the model that was asked about or else in the nearest that was trained: one
-    with its norms in the same place and numbers of the same kind that are others in a deeper model (one whose branch
-    weight falls with depth is like none that has no such weight), and, where there is one, an FFN of the same kind. A
-    row of ``GAINS``, and whether it is of the model itself. None where nothing like it was trained: a model of another
-    form, or with two sides, or under an optimizer without runs of its own or its family's.
+    """What a remedy gained in training: a row of ``GAINS``, and whether it is of the model itself.
+
+    The row is of the model that was asked about, or else of the nearest that was trained: one with its norms in the
+    same place and numbers of the same kind that are others in a deeper model (one whose branch weight falls with depth
+    is like none that has no such weight), and if possible with an FFN of the same kind. None where nothing like it was
+    trained: a model of another form, or with two sides, or under an optimizer without runs of its own or its family's.
 
     few, many: as in ``kind_of``.
     """

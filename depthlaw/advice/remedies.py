@@ -458,6 +458,18 @@ def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> It
             for before, after in [[f"{_mean(first, of_side, role, 'gains'):.4g}" for of_side in (befores, afters)]]
         }
         yield from (f"init gain of {named}{of} {text}" for text, named in _grouped(gains).items() if text)
+        means = {
+            role: [
+                _mean(numbers, of_side, role, "lr_multipliers")
+                for numbers, of_side in ((first, befores), (last, afters))
+            ]
+            for role in BRANCH_ROLES
+        }
+        rates = {role: f"{after / before:.4g}" for role, (before, after) in means.items()}
+        shared = {"the branches": next(iter(rates.values()))} if len({*rates.values()}) == 1 else None
+        for named, rate in shared.items() if shared else ((roles, x) for x, roles in _grouped(rates).items()):
+            if rate != "1":
+                yield f"learning rate of {named}{of} x {rate} from {few} to {many} layers"
 
 
 def _rate_lines(rates: Mapping[str, float]) -> list[str]:

@@ -25,7 +25,9 @@ HELD = 1.1
 """A role whose update grows or shrinks by less than this factor is held."""
 LATER: Mapping[str, str] = dict.fromkeys(("adam", "adamw"), "aligned")
 """By optimizer, the law of ``theory.kernel.after_start`` that was nearest to what steps moved in training behind the
-first few. Under muon+adamw that of the first step was."""
+first few."""
+FIRST_STAYS = ("muon+adamw",)
+"""Optimizers under which the first step's own law was nearest to later steps in training."""
 _EFFORT = 0.25
 IDENTITY = 0.1
 """A model whose branches together are less of the stream than this starts as the identity."""
@@ -129,12 +131,16 @@ def ranked(remedies: Iterable[Remedy]) -> list[Remedy]:
     return [remedy if remedy.gain is None else next(trained) for remedy in order]
 
 
+def is_post_norm(config: ModelConfig) -> bool:
+    """Whether some norm of an encoder or decoder alone stands behind a sum."""
+    return any("post" in config.places(sublayer) for sublayer in config.encoder)
+
+
 def after_start(remedy: Remedy, network: Network, optimizer: str) -> float | None:
     """How far a step moves the deeper model over how far it moves the tuned one by ``LATER``, all branch matrices
     together, once the optimizer has made them as large as Xavier's init is: 1/(rate sqrt(d_model)) steps along one
     direction. None where the law was not held against training, or failed (of post-norms), or is not derived."""
-    is_post = any("post" in remedy.config.places(sublayer) for sublayer in remedy.config.encoder)
-    if optimizer not in LATER or is_post:
+    if optimizer not in LATER or is_post_norm(remedy.config):
         return None
 
     def moved(config: ModelConfig) -> float:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.code import ADAPTIVE
 from depthlaw.advice.remedies import layers_text, published
-from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away
+from depthlaw.advice.remedy import ALL, FIRST_STAYS, HELD, LATER, MATTERS, Remedy, away, is_post_norm
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.system import page as pages
 from depthlaw.system.page import LARGE, Page, amount, grid
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from depthlaw.advice.advice import Advice
 
 _SHOWN = 5
@@ -86,7 +88,8 @@ def show(page: Page, advices: Sequence[Advice], *, has_why: bool = False) -> Non
     ]
     for warning in (*last.warnings, *left):
         page.say(f"Mind: {warning}.", "bold yellow")
-    page.show(_table(advices))
+    page.show_whole(*_tables(advices))
+    page.say(_legend(advices), "dim")
     if has_why:
         _show_why(page, advices)
     eps = ", with each epsilon scaled too" if last.optimizer in ADAPTIVE else ""
@@ -158,11 +161,13 @@ def _far(factor: float) -> str:
 
 
 def other_way(remedies: Sequence[Remedy]) -> Remedy | None:
-    """The next best, of the other kind where there is one: learning rates alone, or what the model is built with; one
-    that leaves the tuned model as it is, where that is good enough. None where nothing has to be done."""
+    """The next best, of those that training has shown to gain where there are some; of the other kind where there is
+    one: learning rates alone, or what the model is built with; one that leaves the tuned model as it is, where that is
+    good enough. None where nothing has to be done."""
     if not remedies[0].changes:
         return None
     best, *rest = (remedy for remedy in remedies if remedy.changes)
+    rest = [remedy for remedy in rest if remedy.shown == 1] or rest
     others = [remedy for remedy in rest if bool(remedy.own_rates) != bool(best.own_rates)]
     easy = [remedy for remedy in others if remedy.keeps_tuned and remedy.worst <= _GOOD_ENOUGH]
     return next(iter([*easy, *others, *rest]), None)
@@ -206,7 +211,11 @@ def _worst(remedy: Remedy) -> str:
 
 
 _FOUND = {1: "shown to gain", 0: "no verdict", -1: "shown to cost"}
-_VERDICTS = {1: "training here bears it out", 0: "training here does not tell", -1: "training here speaks against it"}
+_VERDICTS = {
+    1: "training here has shown it to gain",
+    0: "training here does not tell",
+    -1: "training here has shown it to cost",
+}
 
 
 def _gain(gain: Mapping[str, Any]) -> str:
@@ -214,23 +223,29 @@ def _gain(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"the nearest model that was trained, {gain['model']}"
     return (
         f"in {like}, {gain['d_model']} wide, under {gain['optimizer']}, tuned at {gain['from_layers']} layers and "
-        f"taken to {gain['layers']}, it took {_span(gain)} off the held-out loss ({gain['num_seeds']} seeds)"
+        f"taken to {gain['layers']}, it took {_interval(gain)} nats off the held-out loss ({gain['num_seeds']} seeds) "
+        f"after {gain['num_steps']:,} steps"
         + (f", and {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else "")
-        + (f"; in runs {longer['times']} times as long {_span(longer)}" if (longer := gain.get("longer")) else "")
+        + _beside(gain)
     )
 
 
-def _span(gain: Mapping[str, Any]) -> str:
-    """What it took off the loss, with its 95 % interval."""
-    mean, low, high = (f"{gain[name]:z.2f}" for name in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}] nats"
+def _beside(gain: Mapping[str, Any]) -> str:
+    """What was seen in longer runs, and of fewer layers, where there are some."""
+    text = ""
+    if longer := gain.get("longer"):
+        text += f"; after {gain['num_steps'] * longer['times']:,} steps {_interval(longer)}"
+    if half := gain.get("halfway"):
+        text += f"; at {half['layers']} layers {_interval(half)}"
+    return text
 
 
 def known_of(remedy: Remedy) -> str:
     """What this project's own training says of it."""
     if remedy.gain is not None:
         return f"{_VERDICTS[remedy.gain['verdict']]}: {_gain(remedy.gain)}"
-    return "derived only, as no run here has trained it" if remedy.record is None else _trained(remedy.record)
+    text = "derived only: no run here took a model like this one deeper in this way"
+    return text if remedy.record is None else f"{text}; {_trained(remedy.record)}"
 
 
 def _known(remedy: Remedy) -> str:
@@ -242,10 +257,12 @@ def _known(remedy: Remedy) -> str:
 def _in_short(gain: Mapping[str, Any]) -> str:
     like = gain["model"] if gain["is_same_model"] else f"{gain['model']}, the nearest that was trained"
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
-    longer = f"; {of['times']} times as long {_span(of)}" if (of := gain.get("longer")) else ""
-    at = f"at {gain['layers']} layers of {like}, {gain['d_model']} wide"
+    runs = f"{gain['d_model']} wide, {gain['num_steps']:,} steps, {gain['num_seeds']} seeds"
     verdict = "no effect" if gain["is_none"] else _FOUND[gain["verdict"]]
-    return f"trained here: {verdict}, {_span(gain)} off the loss {at}{longer}{beaten}"
+    took = (
+        f"{_interval(gain)} nats off the loss from {gain['from_layers']} to {gain['layers']} layers of {like} ({runs})"
+    )
+    return f"trained here: {verdict}, {took}{_beside(gain)}{beaten}"
 
 
 def _trained(record: Mapping[str, Any]) -> str:
@@ -258,32 +275,111 @@ def _trained(record: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------- the short table
 
 
-def _table(advices: Sequence[Advice]) -> object:
+def _tables(advices: Sequence[Advice]) -> tuple[list[Table], list[Table]]:
+    """One table, and the same as two where that is too wide: what a step does, and what training showed."""
     last = advices[-1]
-    shown = [remedy.name for remedy in last.remedies[:_SHOWN]]
-    shown += [remedy.name for remedy in last.remedies[_SHOWN:] if remedy.name == "nothing"]
+    shown = _in_table(last)
     by_name = [{remedy.name: remedy for remedy in advice.remedies} for advice in advices]
-    heads = ["what to do", *(f"at {layers_text(advice.deep)} layers" for advice in advices)]
-    rows = [[name, *(_worst(roles[name]) if name in roles else "-" for roles in by_name)] for name in shown]
-    if len(advices) == 1:
-        heads.append("what it changes")
-        rows = [[*row, _kinds(remedy)] for row in rows for remedy in [by_name[0][row[0]]]]
-    title = "How far a step moves it then, where that changes most"
-    return grid(heads, rows, texts=[heads[0], "what it changes"], title=title)
-
-
-def _kinds(remedy: Remedy) -> str:
-    """What sort of things it changes."""
-    text = "; ".join(remedy.changes)
-    kinds = {
-        "learning rates": "learning rate of" in text,
-        "branch weight": "branch weight" in text,
-        "residual weight": "residual weight" in text,
-        "embedding": "embedding x" in text,
-        "init": "standard deviation of" in text or "init " in text,
-        "the tuned model, too": not remedy.keeps_tuned,
+    names = {"what to do": [remedy.name for remedy in shown]}
+    steps = {
+        f"at {layers_text(advice.deep)} layers": [_worst(of[one.name]) if one.name in of else "-" for one in shown]
+        for advice, of in zip(advices, by_name, strict=True)
     }
-    return ", ".join(kind for kind, is_changed in kinds.items() if is_changed) or "-"
+    if _has_later(last):
+        steps["later"] = [_later(last, remedy) for remedy in shown]
+    seen, training = _seen(last), {}
+    if seen is not None:
+        cells = [_training(remedy, seen) for remedy in shown]
+        training = dict(zip(("off the loss", "transfer costs"), map(list, zip(*cells, strict=True)), strict=True))
+    how_far, learnt = "How far a step moves it then", "What training showed"
+    if not training:
+        return [_of_columns(names | steps, how_far)], [_of_columns(names | steps, how_far)]
+    whole = _of_columns(names | steps | training, f"{how_far}, and {learnt[0].lower()}{learnt[1:]}")
+    return [whole], [_of_columns(names | steps, how_far), _of_columns(names | training, learnt)]
+
+
+def _of_columns(columns: Mapping[str, Sequence[str]], title: str) -> Table:
+    heads = list(columns)
+    return grid(heads, list(zip(*columns.values(), strict=True)), texts=heads[:1], title=title, unbroken=heads[1:])
+
+
+def _in_table(advice: Advice) -> list[Remedy]:
+    """The first remedies, and nothing."""
+    return [remedy for at, remedy in enumerate(advice.remedies) if at < _SHOWN or remedy.name == "nothing"]
+
+
+def _has_later(advice: Advice) -> bool:
+    return any(advice.after_start(remedy) is not None for remedy in _in_table(advice))
+
+
+def _later(advice: Advice, remedy: Remedy) -> str:
+    factor = advice.after_start(remedy)
+    return "-" if factor is None else times(factor)
+
+
+def _seen(advice: Advice) -> Mapping[str, Any] | None:
+    """What was trained that is like the model: the row of its first remedy that has one."""
+    return next((remedy.gain for remedy in advice.remedies if remedy.gain is not None), None)
+
+
+def _training(remedy: Remedy, seen: Mapping[str, Any]) -> tuple[str, str]:
+    """What a remedy took off the loss, and what transfer costs with it."""
+    if remedy.gain is not None:
+        return _interval(remedy.gain), _interval(remedy.gain["transfer"])
+    return ("derived only", "-") if remedy.changes else ("-", _interval(seen["as_it_is"]))
+
+
+def _interval(estimate: Mapping[str, Any]) -> str:
+    """A mean with its 95 % interval, where it has one."""
+    if estimate["low"] is None or estimate["high"] is None:
+        return f"{estimate['mean']:z.2f}"
+    mean, low, high = (f"{estimate[name]:z.2f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def _legend(advices: Sequence[Advice]) -> str:
+    """What the columns of the short table are."""
+    last = advices[-1]
+    text = (
+        "At so many layers: how far a step moves the model beside the tuned one, in the kind of parameter where that "
+        "changes most. "
+    )
+    if len(advices) > 1:
+        text += f"The other columns are of {layers_text(last.deep)} layers. "
+    if _has_later(last):
+        text += (
+            "Later: the same of all branch matrices together, behind the first few steps, once the optimizer has made "
+            "matrices as large as Xavier's init, by the law that was nearest in training here; it held in some "
+            "decoders and failed in others, so nothing is ranked by it. "
+        )
+    else:
+        text += f"{_no_later(last)} "
+    seen = _seen(last)
+    if seen is None:
+        if last.deep.depth < last.shallow.depth:
+            return f"{text}Training here only went deeper, so all is derived only."
+        return f"{text}No run here took such a model deeper under {last.optimizer}, so all is derived only."
+    whose = seen["model"] if seen["is_same_model"] else f"{seen['model']}, the nearest model that was trained"
+    return (
+        f"{text}Off the loss: nats that the way took off the held-out loss in training here, at the rate that was "
+        "tuned on the shallower model, with the 95 % interval. Transfer costs: nats that this rate costs there beside "
+        f"the rate that is best with the way. Trained: {whose}, {seen['d_model']} wide, under {seen['optimizer']}, "
+        f"{seen['from_layers']} to {seen['layers']} layers, {seen['num_steps']:,} steps, {seen['num_seeds']} seeds; "
+        f"asked: {last.deep.d_model} wide, {layers_text(last.shallow)} to {layers_text(last.deep)} layers."
+    )
+
+
+def _no_later(advice: Advice) -> str:
+    """Why no law of later steps is shown."""
+    if advice.optimizer in FIRST_STAYS:
+        return (
+            f"In the models measured under {advice.optimizer} the first step's own law was nearest to later steps, too."
+        )
+    if advice.optimizer not in LATER:
+        return f"No law of later steps was held against training under {advice.optimizer}."
+    if is_post_norm(advice.remedies[0].config):
+        return "The laws of later steps failed in post-norms, so none is shown."
+    return "No law of later steps is derived for this network."
 
 
 # ---------------------------------------------------------------- why
@@ -301,21 +397,23 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         f"Roles with a share below {percent(MATTERS)} at both depths count together, in all: {others}.",
         "dim",
     )
-    later = {name: moved for name, moved in last.after_start.items() if moved is not None}
-    heads = ["what to do", "growth left", *["later"] * bool(later), "a step beside its matrix", "branches at the start"]
+    later = ["later"] * any(last.after_start(remedy) is not None for remedy in last.remedies)
+    heads = [
+        "what to do",
+        f"at {layers_text(last.deep)} layers",
+        *later,
+        "a step beside its matrix",
+        "branches at the start",
+    ]
     rows = [
         [
-            *(remedy.name, _worst(remedy)),
-            *[times(later[remedy.name]) if remedy.name in later else "-"] * bool(later),
+            *(remedy.name, _worst(remedy), *(_later(last, remedy) for _ in later)),
             *(f"x {remedy.relative:.3g}", f"{100 * remedy.branches:.0f} %"),
         ]
         for remedy in last.remedies
     ]
-    page.show(grid(heads, rows, texts=[heads[0]], title="All ways, best first"))
+    page.show(grid(heads, rows, texts=heads[:1], title="All ways, best first"))
     page.say(
-        "growth left: how far a step moves the deeper model over how far it moved the tuned one, in the role where "
-        "this ratio is furthest from 1, or in all roles together. "
-        f"{_LATER if later else ''}"
         "a step beside its matrix: the size of a step over that of the matrix that it changes, beside the same in the "
         "tuned model, for the matrix where this changes most. "
         "branches at the start: the part of the stream that the branches have put there before training; where it is "
@@ -325,26 +423,17 @@ def _show_why(page: Page, advices: Sequence[Advice]) -> None:
         "least of its growth left. Among ways that are equal in this, those stand first that do not start as the "
         "identity, then those that keep the tuned model, those that keep the forward pass, those whose steps are "
         "smaller beside their matrices, and those that change fewer things. Where training here has shown one way to "
-        "end at a smaller loss than another, that one stands before it.",
+        "end at a smaller loss than another, that one stands before it. What stands below nothing is worse than "
+        "changing nothing.",
         "dim",
     )
     for remedy in last.remedies:
         page.say(f"{remedy.name}: {'; '.join(remedy.changes) or remedy.note}.")
     for remedy in last.remedies:
-        if remedy.gain is not None:
+        if remedy.changes:
             page.say(f"{remedy.name}: {known_of(remedy)}.", "dim")
-    records = {r.record["scheme"]: _trained(r.record) for r in last.remedies if r.record is not None and r.changes}
-    for text in records.values():
-        page.say(f"{text[0].upper()}{text[1:]}.", "dim")
     for remark in last.remarks[:-1]:  # the last one stands below everything
         page.say(f"{remark[0].upper()}{remark[1:]}.", "dim")
-
-
-_LATER = (
-    "later: the same of all branch matrices by the law that was nearest to steps behind the first few in training "
-    "here, once the optimizer has made matrices as large as Xavier's init; a dash where there is none. It held of some "
-    "decoders and failed of others (TRAINING.md, after-start), so nothing is ranked by it. "
-)
 
 
 def _roles(advices: Sequence[Advice]) -> object:

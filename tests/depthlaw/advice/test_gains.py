@@ -1,19 +1,22 @@
 """What training has shown of a way of ``advise``: whose runs are taken, what is said of them, and what it does to the
 order."""
 
+import io
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from depthlaw.advice import records
 from depthlaw.advice.advice import Advice, advise
 from depthlaw.advice.records import gain_of, kind_of
-from depthlaw.advice.text import known_of
+from depthlaw.advice.text import known_of, other_way, show
 from depthlaw.network.network import Network
 from depthlaw.recipes.catalogue import recipe
 from depthlaw.sims.config import ModelConfig
+from depthlaw.system.page import Page
 from depthlaw.theory.schemes import scheme
 
 
@@ -103,7 +106,9 @@ def advice() -> Advice:
     return advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=8, width=64, num_tokens=2)
 
 
-@pytest.mark.parametrize(("verdict", "words"), [(1, "bears it out"), (0, "does not tell"), (-1, "speaks against it")])
+@pytest.mark.parametrize(
+    ("verdict", "words"), [(1, "shown it to gain"), (0, "does not tell"), (-1, "shown it to cost")]
+)
 def test_what_was_seen_of_a_way_is_said_and_written(verdict: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     row = dict(rows(verdict=verdict)[0])
     monkeypatch.setattr(records, "_gains", lambda: [row])
@@ -117,11 +122,15 @@ def test_what_was_seen_of_a_way_is_said_and_written(verdict: int, words: str, mo
 def test_an_interval_around_nothing_longer_runs_and_no_runs_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     row = rows()[0] | {"mean": 0.0, "low": -0.01, "high": 0.01, "is_none": True}
     row |= {"longer": {"times": 10, "mean": 0.02, "low": -0.01, "high": 0.05, "num_seeds": 3}}
+    row |= {"halfway": {"layers": 16, "mean": 0.03, "low": 0.01, "high": 0.05, "num_seeds": 3}}
     monkeypatch.setattr(records, "_gains", lambda: [row])
     asked = advice()
     text = " ".join(str(asked).split())
-    assert "no effect, 0.00 [-0.01, 0.01] nats" in text and "10 times as long 0.02 [-0.01, 0.05] nats" in text
-    assert "10 times as long" in known_of(asked.named("depth-mup"))
+    assert (
+        "no effect, 0.00 [-0.01, 0.01] nats off the loss from 4 to 32 layers of gpt2 (32 wide, 120" in text
+        and "after 1,200 steps 0.02 [-0.01, 0.05]; at 16 layers 0.03 [0.01, 0.05]." in text
+    )
+    assert "after 1,200 steps 0.02" in known_of(asked.named("depth-mup"))
     assert known_of(asked.named("learning-rates")).startswith("derived only") and "Derived only" in text
     row["is_none"] = False
     assert "no verdict, 0.00" in " ".join(str(advice()).split())
@@ -145,11 +154,102 @@ def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
         "mean": 0.1,
         "low": 0.05,
         "high": 0.15,
+        "transfer": {"mean": 0.02, "low": -0.03, "high": 0.07},
+        "as_it_is": {"mean": 0.3, "low": 0.1, "high": 0.5},
         "verdict": verdict,
         "is_none": False,
     }
     several = beaten_by or {"depth_mup": []}
     return [shared | {"remedy": name.replace("_", "-"), "beaten_by": own} for name, own in several.items()]
+
+
+def cells(text: str, column: int) -> dict[str, str]:
+    """By the first cell of a row, the one in that column."""
+    rows = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
+    return {row[0].strip(): row[column].strip() for row in rows if len(row) > abs(column)}
+
+
+@pytest.mark.parametrize("columns", ["120", "80"])
+def test_the_table_has_what_transfer_cost_the_later_law_and_how_far_the_runs_are(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one table, or in two where that is too wide: no interval is broken."""
+    monkeypatch.setattr(records, "_gains", rows)
+    monkeypatch.setenv("COLUMNS", columns)
+    asked = advice()
+    text = str(asked)
+    later = asked.after_start(asked.named("depth-mup"))
+    steps, _, training = text.partition("What training showed")
+    assert bool(training) == (columns == "80")
+    last = -1 if training else -3
+    assert later is not None and cells(steps, last)["depth-mup"] == f"x {later:.3g}"
+    for column, told in ((-2, ("0.10 [0.05, 0.15]", "derived only", "-")), (-1, ("0.02 [-0.03, 0.07]", "-"))):
+        found = cells(training or text, column)
+        assert (found["depth-mup"], found["learning-rates"]) == told[:2]
+        assert found["nothing"] == ("-" if column == -2 else "0.30 [0.10, 0.50]")
+    said = " ".join(text.split())
+    assert "Trained: gpt2, 32 wide, under adamw, 4 to 32 layers, 120 steps, 5 seeds; asked: 64 wide, 2 to 8" in said
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        (8, "No run here took such a model deeper under adamw, so all is derived only."),
+        (2, "Training here only went deeper, so all is derived only."),
+    ],
+)
+def test_where_nothing_like_it_was_trained_that_is_said(
+    layers: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_gains", list)
+    text = str(advise(scheme="gpt2", optimizer="adamw", from_layers=4, layers=layers, width=64, num_tokens=2))
+    assert "Off the loss:" not in text and reason in " ".join(text.split())
+
+
+def test_of_several_depths_what_training_showed_is_of_the_deepest() -> None:
+    page = Page(Console(file=io.StringIO(), width=200))
+    several = advise(scheme="gpt2", optimizer="adamw", from_layers=2, layers=[4, 8], width=64, num_tokens=2)
+    with page.console.capture() as printed:
+        show(page, several)
+    text = printed.get()
+    assert "The other columns are of 8 layers." in text and "asked: 64 wide, 2 to 8 layers." in text
+    deepest = several[-1].named("depth-mup")
+    assert deepest.gain is not None and cells(text, -2)["depth-mup"].startswith(f"{deepest.gain['mean']:z.2f} [")
+
+
+def test_all_ways_of_an_answer_are_told_by_the_same_runs() -> None:
+    """Of one model at one depth, all remedies of models of its kind were trained: no cell is of others than the legend
+    says."""
+    by_runs: dict[tuple[Any, ...], set[str]] = {}
+    for row in records._gains():
+        whose = row["model"], row["optimizer"], row["layers"], row["is_post_norm"]
+        by_runs.setdefault(whose, set()).add(row["remedy"])
+    for is_post in (False, True):
+        of_kind = [remedies for whose, remedies in by_runs.items() if whose[-1] == is_post]
+        assert all(remedies == of_kind[0] for remedies in of_kind)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "optimizer", "reason"),
+    [
+        ("pre-ln", "muon+adamw", "the first step's own law was nearest to later steps"),
+        ("pre-ln", "lion", "No law of later steps was held against training under lion"),
+        ("post-ln", "adamw", "failed in post-norms"),
+    ],
+)
+def test_why_no_later_law_is_shown(scheme: str, optimizer: str, reason: str) -> None:
+    asked = advise(scheme=scheme, optimizer=optimizer, from_layers=2, layers=4, width=64, num_tokens=2)
+    assert {asked.after_start(remedy) for remedy in asked.remedies} == {None}
+    assert reason in " ".join(str(asked).split()) and "Later:" not in str(asked)
+
+
+@pytest.mark.parametrize(("shown", "other"), [("learning_rate", "learning-rate"), ("su_pre_adam", "depth-mup")])
+def test_the_other_way_is_one_that_was_shown_to_gain(shown: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where training has shown no further one to gain, it is one of the other kind."""
+    gains = rows(1, learning_rates=[]) + rows(1 if shown == "learning_rate" else 0, **{shown: []})
+    monkeypatch.setattr(records, "_gains", lambda: gains)
+    second = other_way(advice().remedies)
+    assert second is not None and second.name == other
 
 
 def test_ways_that_were_compared_change_places_by_what_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
