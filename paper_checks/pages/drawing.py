@@ -162,8 +162,9 @@ class Curve:
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """title: above it, and below that what its vertical axis shows (y). curves: those that have nothing are left out;
-    note: in the middle where none is left. y_range: where it is not that of the curves. levels: thin lines across it,
-    by height, and how each is drawn. shaded: between two heights."""
+    note: in the middle where none is left. x_names: what is written below the horizontal axis in place of numbers, and
+    where. y_range: where it is not that of the curves. levels: thin lines across it, by height, and how each is drawn.
+    shaded: between two heights."""
 
     title: str = ""
     curves: Sequence[Curve] = ()
@@ -172,6 +173,7 @@ class Panel:
     note: str = ""
     x_kind: AxisKind = "log"
     y_kind: AxisKind = "log"
+    x_names: Mapping[float, str] = field(default_factory=dict)
     y_range: Place | None = None
     levels: Mapping[float, str] = field(default_factory=dict)
     shaded: Place | None = None
@@ -245,18 +247,21 @@ class Drawing:
 
 @dataclass(frozen=True)
 class _Scale:
-    """values: all that it has to show, rising."""
+    """values: all that it has to show, rising. names: in place of numbers, where it has some."""
 
     kind: AxisKind
     low: float
     high: float
     values: Sequence[float]
+    names: Mapping[float, str] = field(default_factory=dict)
 
     @classmethod
-    def across(cls, kind: AxisKind, values: Iterable[float]) -> _Scale:
+    def across(cls, kind: AxisKind, values: Iterable[float], names: Mapping[float, str]) -> _Scale:
         """Of a horizontal axis."""
         rising = sorted(set(values)) or [1.0]
         first, last = rising[0], rising[-1]
+        if names:  # half a step beside the first and the last
+            return cls(kind, min(names) - 0.5, max(names) + 0.5, rising, names)
         if kind in ("linear", "places"):
             return cls(kind, first, last if last > first else first + 1, rising)
         room = 1.05 * (last / first) ** 0.02
@@ -273,6 +278,8 @@ class _Scale:
     @cached_property
     def ticks(self) -> Sequence[float]:
         """A few; of depths and places all, of which there may be no room for some."""
+        if self.names:
+            return [*self.names]
         if self.kind in ("places", "depths"):
             return self.values
         if self.kind == "linear":
@@ -289,6 +296,8 @@ class _Scale:
         return [value for _, value in inside[:: -(-len(inside) // _MOST_TICKS) or 1]]
 
     def label(self, value: float) -> str:
+        if value in self.names:
+            return self.names[value]
         if self.kind == "rates" and value < 0.1:
             return f"{value:.0e}".replace("e-0", "e-")
         return f"{value:,.10g}" if self.kind in ("linear", "places", "depths") else tick_label(value)
@@ -421,7 +430,7 @@ def shapes(drawing: Drawing) -> list[list[Shape]]:
     every = []
     for panel, ys, labels in zip(panels, upright, ends, strict=True):
         right = beside if labels or drawing.is_aligned else drawing.width - 10
-        xs = _Scale.across(panel.x_kind, (x for curve in panel.curves for x in curve.xs))
+        xs = _Scale.across(panel.x_kind, (x for curve in panel.curves for x in curve.xs), panel.x_names)
         every.append([*_panel(panel, _Frame(left, top, right, drawing.height - 40, xs, ys), drawing)])
     return every
 
@@ -471,7 +480,7 @@ def _curve(curve: Curve, frame: _Frame) -> Iterator[Shape]:
     if curve.faint:
         yield Marks([frame.kept(*place) for place in curve.faint], curve.mark, curve.colour, 2.2, 0.35)
     bars = [
-        (frame.kept(x, max(low, mean / 1000)), frame.kept(x, high))
+        (frame.kept(x, low if frame.ys.kind == "linear" else max(low, mean / 1000)), frame.kept(x, high))
         for x, mean, low, high in curve.points
         if low is not None and high is not None and low < high
     ]

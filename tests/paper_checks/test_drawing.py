@@ -75,6 +75,17 @@ def test_what_is_outside_is_cut_off_and_points_there_are_arrows() -> None:
     assert all(top <= y <= bottom for _, y in near_0[0])
 
 
+def test_names_stand_in_place_of_numbers_and_a_linear_interval_goes_below_0() -> None:
+    points = [(0.0, 0.5, -0.5, 1.5), (1.0, 1.0, 0.5, 1.5)]
+    kinds: dict[str, Any] = {"x_kind": "linear", "y_kind": "linear", "y_range": (-1.0, 2.0)}
+    drawn = shapes_of(Curve(points=points), x_names={0.0: "here", 1.0: "there"}, **kinds)
+    names = {one.text: one.x for one in drawn if isinstance(one, Words) and one.anchor == "middle"}
+    across = [x for one in drawn if isinstance(one, Marks) for x, _ in one.places]
+    assert names == {"here": pytest.approx(across[0]), "there": pytest.approx(across[1])}
+    first, second = ([y for _, y in bar] for bar in strokes(drawn))
+    assert max(first) - min(first) == pytest.approx(2 * (max(second) - min(second)))
+
+
 # ---------------------------------------------------------------- pages and files
 
 
