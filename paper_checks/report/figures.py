@@ -51,7 +51,7 @@ OF_EXPERIMENT = {
     "thousand-layers": ("training-thousand", "training-updates"),
     "best-rates": ("training-best-losses", "training-best-rates"),
     "after-start": ("training-after-start",),
-    "transfer": ("training-transfer",),
+    "transfer": ("training-gains", "training-transfer"),
     "elsewhere": ("training-elsewhere",),
 }
 """Files of figures/, the most telling one first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from statistics import fmean
 
 import pytest
 
+from depthlaw.advice.records import GAINS
 from depthlaw.advice.remedy import LATER
 from depthlaw.network.trials import OF_RECIPE, Trial
 from depthlaw.paper_checks.experiments import elsewhere, experiment, transfer, transfer_laws
@@ -86,7 +88,12 @@ def test_gains_and_costs_are_what_was_put_in() -> None:
     assert [slope for slope in one.slopes if slope is not None] == pytest.approx([-2 / 3] * SEEDS, abs=0.02)
     assert pays(one, 32) is True
     said = transfer_page.in_readme(Record.of("transfer", made(moves)))
-    assert f"- AdamW, {SEEDS} seeds: {MODEL} 0.40 [0.40, 0.40] (learning-rate)." in said
+    assert (
+        f"{SEEDS} seeds" in said
+        and "- under AdamW in 1 of 1 models, by 0.40 [0.40, 0.40] (pre-ln, learning-rate)." in said
+    )
+    assert "a rate that is tuned anew for it, the best ways take off 0.00 nats (means)." in said
+    assert "its gain lies above 0 in 1 of 1 under AdamW" in said
     assert is_cost(one.transfer_cost("nothing", 32)) is True and is_cost(one.remedy_cost(ADVISED, 32)) is False
 
 
@@ -145,23 +152,41 @@ def test_a_gain_grows_with_depth_where_the_seeds_that_have_both_say_so() -> None
 
     every = made(loss)
     book = Book({t: of for t, of in every.items() if (t.num_layers, t.seed) != (16, SEEDS - 1)})
+    lucky = {**book}  # the seed without 16 layers tunes the others' rate, too
+    for trial in book.trials:
+        if (trial.num_layers, trial.seed, trial.learning_rate) == (transfer.TUNED, SEEDS - 1, 4 * BEST):
+            lucky[trial] = book[trial].model_copy(update={"held_out": -9.0})
+    assert at_every_depth(Book(lucky))[0].tuned == [4 * BEST] * (SEEDS - 1)
     (one,) = at_every_depth(book)
     assert one.seeds == tuple(range(SEEDS - 1)) and Transfer.of(CASE, book).seeds == tuple(range(SEEDS))
     told = {remedy: (one.growth(remedy).mean, is_above_0(one.growth(remedy))) for remedy in CASE.remedies}
     assert told[ADVISED] == (pytest.approx(0.2), True) and told["depth-mup"] == (pytest.approx(0, abs=0.01), None)
     assert told["learning-rate"][1] is None
     text = transfer_page.transfer(Record.of("transfer", book), "", "")
-    assert (
-        f"| {MODEL} | {ADVISED} | 0.200 [0.200, 0.200] | 0.400 [0.400, 0.400] | 0.200 [0.200, 0.200] | 3 | grows |"
-        in text
-    )
+    row = f"| {MODEL} | {ADAMW} | {ADVISED} | 0.200 [0.200, 0.200] | 0.400 [0.400, 0.400] | 0.200 [0.200, 0.200] | 3 |"
+    assert f"{row} grows |" in text
     assert f"### {MODEL}, 16 layers, adamw, {SEEDS - 1} of 5 seeds" in text
-    assert len(transfer_page.gains(Record.of("transfer", book))) == len(CASE.remedies)
+    gains = transfer_page.gains(Record.of("transfer", book))
+    seeds = {(row["layers"], row["num_seeds"], row["halfway"]["layers"], row["halfway"]["num_seeds"]) for row in gains}
+    assert seeds == {(32, SEEDS, 16, SEEDS - 1)} and len(gains) == len(CASE.remedies)
+    assert {row["remedy"]: row["halfway"]["mean"] for row in gains}[ADVISED] == 0.2
     said = transfer_page.in_short(Record.of("transfer", book))
     told = f"the gain grows ({ADVISED} in {MODEL}), grows (completep in {MODEL}); of the other 2 pairs of way and model"
     assert "From 16 to 32 layers (3 seeds) " + told in said
     alike = transfer_page.in_short(Record.of("transfer", made(moves)))
     assert f"Whether the ways gain more at 32 layers than at 16, {SEEDS} seeds do not tell." in alike
+    under_muon = Record.of("transfer", Book(every | made(moves, models=[transfer.GPT2], optimizer=MUON)))
+    assert "the gain grows" in transfer_page.in_short(under_muon, ADAMW)
+    assert "the gain grows" not in (of_muon := transfer_page.in_short(under_muon, MUON))
+    assert f"than at 16, {SEEDS} seeds do not tell." in of_muon
+
+
+def test_advice_has_a_row_of_every_case() -> None:
+    rows = {(row["model"], row["optimizer"], row["remedy"]): row for row in json.loads(GAINS.read_text())}
+    once = [case for case in transfer.cases(SMALL) if case.times == 1]
+    assert {*rows} == {(case.name, case.optimizer, way) for case in once for way in case.remedies}
+    halves = {(case.name, case.optimizer) for case in once if case.is_halfway}
+    assert {whose[:2] for whose, row in rows.items() if "halfway" in row} == halves
 
 
 def test_no_seed_is_judged_by_the_rate_that_it_chose() -> None:
@@ -231,14 +256,15 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
     found = told[MODEL, MUON, "depth-mup"]
     assert (found["mean"], found["num_seeds"], found["verdict"]) == (pytest.approx(0.2), 3, 1)
     text = transfer_page.in_short(record, MUON)
-    assert "Muon beside AdamW" in text and f"| {MODEL} (3 of 5 seeds) | depth-mup | 2.01 | 2.21 |" in text
+    assert text.startswith("Under Muon beside AdamW some way is shown to gain in 1 of 1 models. None is shown to cost")
+    assert f"| {MODEL} (3 of 5 seeds) | depth-mup | depth-mup | 2.01 | 2.21 |" in text
     heads = text.split("\n\n")[1].splitlines()[0]
     own = CASES[MODEL, MUON, 1].remedies
     assert all(f"| {way} |" in heads or f"| {way}: " in text for way in own), "a way of the figure is not in the table"
-    assert "None is shown to cost" in text and transfer_page.in_short(record) == ""
+    assert transfer_page.in_short(record) == ""
     more = made(loss, SEEDS, models=(f"{OF_RECIPE}gpt2",), optimizer=MUON)
     both = Record.of("transfer", Book({trial: book[trial] for book in (record.book, more) for trial in book.trials}))
-    assert f"{MODEL} 0.20 [0.20, 0.20] (depth-mup, 3 seeds)" in transfer_page.in_readme(both)
+    assert "- under Muon beside AdamW in 2 of 2 models, from 0.20 [" in transfer_page.in_readme(both)
 
 
 def test_a_model_of_more_seeds_is_not_judged_by_the_fewer_of_another_alone() -> None:
@@ -246,11 +272,12 @@ def test_a_model_of_more_seeds_is_not_judged_by_the_fewer_of_another_alone() -> 
     model, other = MOVING
     book = made(moves_as("no move", ADAMW), models=(model, other))
     fewer = Book({trial: book[trial] for trial in book.trials if trial.scheme == model or trial.seed < SEEDS - 1})
-    said = transfer_page.which_in_short(Record.of("transfer", fewer))
-    assert (
-        f"in gpt2, pre-ln ({SEEDS - 1} seeds); in pre-ln alone, of which there are more seeds ({SEEDS}), it is" in said
-    )
-    assert "alone" not in transfer_page.which_in_short(Record.of("transfer", book))
+    none = Record.of("elsewhere", Book({}))
+    said = transfer_page.which_in_short(Record.of("transfer", fewer), none)
+    of_both, of_one = said.splitlines()[-2:]
+    assert of_both.startswith("| gpt2, pre-ln | adamw | 4 and 32 layers, 32 wide | 120 | 3 | no move |")
+    assert of_one.startswith("| pre-ln alone, of more seeds | adamw | 4 and 32 layers, 32 wide | 120 | 4 | no move |")
+    assert "alone" not in transfer_page.which_in_short(Record.of("transfer", book), none)
 
 
 def test_a_model_that_learns_nothing_in_some_seeds_is_named_with_how_many() -> None:
@@ -364,17 +391,23 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
         assert told in text
     assert (f"Longer runs ({120 * case.times:,} steps), 4 seeds:" in text) == (case.times > 1)
     sentence = transfer_page.elsewhere_in_readme(record)
-    assert ("moved about so, and did not stay: " in sentence) == (case.times > 1) == bool(sentence)
-    told = transfer_page.elsewhere_in_short(record)
-    assert "a text and seeds" in told and 'which refutes "aligned" and "no move"' in told
+    assert ("it fell about so: " in sentence) == (case.times > 1) == bool(sentence)
+    row = next(
+        line for line in transfer_page.elsewhere_in_short(record).splitlines() if line.startswith(f"| {case.name}")
+    )
+    assert row.startswith(f"| {case.name} | {120 * case.times:,} | {SEEDS} | ") and "| aligned, no move |" in row
+    nearest_of_all = transfer_page.which_in_short(beside, record).splitlines()[-1]
+    assert nearest_of_all.endswith("| first | aligned, no move |")
 
 
-@pytest.mark.parametrize(("steep", "said"), [(-0.4, "fell by less: "), (-0.9, "did not: "), (0.3, "did not: ")])
+@pytest.mark.parametrize(
+    ("steep", "said"), [(-0.4, "fell by less than the update says: "), (-0.9, "did not: "), (0.3, "did not: ")]
+)
 def test_how_a_best_rate_that_moves_as_no_law_says_does_move(steep: float, said: str) -> None:
     book = told_elsewhere(elsewhere.PLANS[1][0], lambda _: steep)
     record = Record.of("elsewhere", book)
     assert said in transfer_page.elsewhere_in_readme(record)
-    assert "which refutes all of them" in transfer_page.elsewhere_in_short(record)
+    assert "| first, aligned, no move |" in transfer_page.elsewhere_in_short(record)
 
 
 def test_a_quartic_finds_the_least_of_a_lopsided_curve_which_a_parabola_misses() -> None:
@@ -401,9 +434,10 @@ def test_the_control_stays_put_or_does_not(steep: float, said: str) -> None:
         f"longer runs above: it {'does not' if steep == -0.5 else 'does'}. That it lie within a quarter of 0: " in text
     )
     assert ("it does." if steep == 0 else f"it does not, the best rate {said}.") in text.split("a quarter of 0: ")[1]
-    assert f"whose update is flat, the best rate {said}: the slope is" in transfer_page.elsewhere_in_short(record)
+    assert f"| {control.name} | 480 | {SEEDS} | -0.02 |" in transfer_page.elsewhere_in_short(record)
     sentence = transfer_page.elsewhere_in_readme(record)
-    assert f"it should have stayed put, and {'does' if steep == 0 else said}: " in sentence
+    assert f"{'And' if steep == 0 else 'But'} in {control.name} (480 steps, {SEEDS} seeds)" in sentence
+    assert f"whose update is flat, it {said}: " in sentence
     assert ("So it is not shown that the best rate falls because the update grows." in sentence) == (steep != 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean, geometric_mean
 from typing import NamedTuple
 
@@ -43,18 +43,13 @@ _PARTED = (0, 1, 4, 16)
 
 
 def in_short(record: Record) -> str:
-    """The result in a paragraph. Empty where the record lacks what it needs."""
+    """The result in tables with a sentence each. Empty where the record lacks what it needs."""
     every = route.courses(record.book)
     if len(every) < len(CASES) or min(len(course.seeds) for course in every) < LEAST_SEEDS:
         return ""
     several = _under(ADAMW, every)
     fast = [course for course in several if course.case.way != SLOW]
-    nearest, worse = route.nearest(route.distances(fast))
     lives = route.lives(several)
-    best = None
-    if lives is not None:
-        scatter, typical = _words(lives.scatter[lives.best]), f"{lives.typical(lives.best):.2g}"
-        best = {"unit": lives.best, "scatter": scatter, "typical": typical}
     return section(
         "training",
         "after_start_in_short",
@@ -71,18 +66,29 @@ def in_short(record: Record) -> str:
             if course.is_parted
         ],
         late=LATE,
-        best=best,
-        elsewhere=[] if lives is None else _elsewhere(every, lives, lives.best),
+        best=None if lives is None else {"unit": lives.best, "typical": f"{lives.typical(lives.best):.2g}"},
+        falls=lives is not None and lives.fall_together(),
+        units=[] if lives is None else [*_units_in_short(every, lives)],
         back=_back(every),
         in_full=_in_full(every),
-        has_law=lives is not None and lives.has_the_law(),
-        falls=lives is not None and lives.fall_together(),
-        steps_scatter=NOTHING if lives is None else _words(lives.scatter[route.UNITS[0]]),
-        nearest=nearest,
-        worse=worse,
-        holding=[course.case.scheme for course in fast if route.holds(nearest, course)],
-        failing=[course.case.scheme for course in fast if not route.holds(nearest, course)],
+        laws=[_law_row(optimizer, every) for optimizer in (ADAMW, MUON)],
     ).strip()
+
+
+def _units_in_short(every: Sequence[Course], lives: route.Lives) -> Iterator[list[str]]:
+    """The scatter of lives in each unit, and in the best one on networks that it was not found on."""
+    for unit, scatter, typical in _units(lives):
+        yield ["those that the unit was found on", unit, scatter, typical, NOTHING]
+    for there in _elsewhere(every, lives, lives.best):
+        yield [there.name, lives.best, there.scatter, there.typical, there.verdict]
+
+
+def _law_row(optimizer: str, every: Sequence[Course]) -> list[str]:
+    """Which law is nearest to the exponents behind the first steps, than which it is better, and where it holds."""
+    several = [course for course in _under(optimizer, every) if not course.case.way]
+    nearest, worse = route.nearest(route.distances(several))
+    where = [[of.case.scheme for of in several if route.holds(nearest, of) is holds] for holds in (True, False)]
+    return [optimizer, nearest, *(", ".join(names) or "none" for names in (worse, *where))]
 
 
 def in_readme(record: Record) -> str:
@@ -111,8 +117,7 @@ def in_readme(record: Record) -> str:
         in_steps=f"{2**of_steps:.1f}",
         fewest=round(min(known), 1),
         most=f"{max(known):.0f}",
-        others=_typical(every, OTHERS, last),
-        as_people_do=_typical(every, AS_PEOPLE_DO, last),
+        elsewhere=_elsewhere(every, lives, last),
         back=_back(every),
         in_full=[
             (course.case.scheme, _words(course.slopes(0, "whole")), _words(warm.slopes(0, "whole")))
@@ -178,7 +183,16 @@ def after_start(record: Record, opening: str, images: str) -> str:
         muon_steps=STEPS[MUON],
         d_model=trial.d_model,
         seeds=min((len(course.seeds) for course in every), default=0),
+        lacking=[*_lacking()],
     )
+
+
+def _lacking() -> Iterator[tuple[str, list[str]]]:
+    """By optimizer, what the first plan trains under AdamW and not under it."""
+    schemes = {optimizer: {case.scheme for case in CASES if case.optimizer == optimizer} for optimizer in STEPS}
+    for optimizer, own in schemes.items():
+        if missing := sorted(schemes[ADAMW] - own):
+            yield optimizer, [name.removeprefix(OF_RECIPE) for name in missing]
 
 
 def _units(lives: route.Lives | None) -> list[list[str]]:
@@ -210,7 +224,8 @@ def _typical(every: Sequence[Course], cases: Sequence[Case], unit: str) -> list[
 
 
 class Elsewhere(NamedTuple):
-    """Of a set that the unit was not found on, its networks with a life and without, and what they say of the unit."""
+    """Of a set that the unit was not found on, its networks with a life and without, and what they say of the unit.
+    lives: of each network, the typical one."""
 
     name: str
     num: str
@@ -218,6 +233,11 @@ class Elsewhere(NamedTuple):
     scatter: str
     typical: str
     verdict: str
+    lives: list[tuple[str, str]]
+
+    @property
+    def row(self) -> list[str]:
+        return [self.name, self.num, self.num_left_out, self.scatter, self.typical, self.verdict]
 
 
 def _elsewhere(every: Sequence[Course], found_on: route.Lives, unit: str) -> list[Elsewhere]:
@@ -229,7 +249,7 @@ def _elsewhere(every: Sequence[Course], found_on: route.Lives, unit: str) -> lis
         there = route.lives(_under(ADAMW, every, cases))
         if there is not None and len(there.middles[unit]) == len(found_on.middles[unit]):
             verdict = verdicts[route.holds_elsewhere(unit, found_on, there)]
-            told = _words(there.scatter[unit]), f"{there.typical(unit):.2g}", verdict
+            told = _words(there.scatter[unit]), f"{there.typical(unit):.2g}", verdict, _typical(every, cases, unit)
             rows.append(Elsewhere(name, str(there.num), str(there.num_left_out), *told))
     return rows
 

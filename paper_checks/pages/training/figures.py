@@ -9,7 +9,7 @@ from typing import Any
 
 from depthlaw.network.trials import OF_RECIPE, POST_LN_INIT
 from depthlaw.paper_checks.experiments import NAMES
-from depthlaw.paper_checks.experiments.after_start import ADAMW, PLANNED
+from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON, PLANNED
 from depthlaw.paper_checks.experiments.after_start import LAYERS as AFTER_LAYERS
 from depthlaw.paper_checks.experiments.best_rates import GRIDS as BEST_GRIDS
 from depthlaw.paper_checks.experiments.best_rates import LAYERS as BEST_LAYERS
@@ -18,7 +18,7 @@ from depthlaw.paper_checks.experiments.thousand_layers import LAYERS as DEEP_LAY
 from depthlaw.paper_checks.experiments.thousand_layers import SCHEMES as DEEP_SCHEMES
 from depthlaw.paper_checks.experiments.thousand_layers import arm_name as deep_name
 from depthlaw.paper_checks.experiments.warmup import ALIKE, DEEP, DEPTHS, DIVIDED, FROM_FRACTION, RATE, plain, warmed
-from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, VerticalScale
+from depthlaw.paper_checks.pages.drawing import Curve, Drawing, Panel, Place, Point, VerticalScale
 from depthlaw.paper_checks.pages.markdown import caption
 from depthlaw.paper_checks.pages.training.runs import (
     FACTOR,
@@ -61,6 +61,10 @@ _IN_FILE: Mapping[str, Mapping[str, Any]] = {
         "heading": "What a real step moves, over depth and as training goes on",
         "note": "First panel: means over seeds, 95 % intervals. Others: a line for each scheme, depth and rate.",
     },
+    "gains": {
+        "heading": "Tuned at 4 layers, taken to 32: what each way of advise takes off the held-out loss",
+        "note": "Means with 95 % intervals over seeds, at the tuned rate; above 0 the way helps.",
+    },
     "transfer": {
         "heading": "Tuned at 4 layers, taken to 32: the loss with each way of advise",
         "note": "Lines: means over seeds. Points: at the rate that was tuned at 4 layers.",
@@ -92,7 +96,10 @@ def drawings(records: Records) -> dict[str, Drawing]:
             else []
         ),
         *(
-            [("transfer", _moved_panels(moved), "held-out loss with each way of advise", 3, 310, 280, "own")]
+            [
+                ("gains", _gains_panels(moved), "what each way of advise takes off the loss", 1, 880, 270, "own"),
+                ("transfer", _moved_panels(moved), "held-out loss with each way of advise", 3, 310, 280, "own"),
+            ]
             if moved is not None
             else []
         ),
@@ -384,6 +391,45 @@ _BY_REMEDY = {
     "completep": "--c7",
     "su-adam": "--c4",
 }
+
+
+def _gains_panels(record: Record) -> list[Panel]:
+    """A panel for each optimizer: of each model, the gain of every way."""
+    main = [one for one in transfer.transfers(record.book, record.scale) if one.case.is_main]
+    by_optimizer = {optimizer: [one for one in main if one.case.optimizer == optimizer] for optimizer in (ADAMW, MUON)}
+    panels = []
+    for optimizer, several in by_optimizer.items():
+        ways = [way for way in _BY_REMEDY if any(way in one.case.remedies for one in several)]
+        curves = [
+            Curve(label=way, points=[*_gain_points(several, way, step)], colour=_BY_REMEDY[way])
+            for way, step in zip(ways, _beside(len(ways)), strict=True)
+        ]
+        ends = [end for curve in curves for _, *interval in curve.points for end in interval if end is not None]
+        panels.append(
+            Panel(
+                title=f"under {optimizer}",
+                y="nats off the loss",
+                curves=curves,
+                x_kind="linear",
+                y_kind="linear",
+                x_names={float(at): one.case.name for at, one in enumerate(several)},
+                y_range=(min(ends, default=0.0) - 0.02, max(ends, default=1.0) + 0.02),
+                levels={0.0: "dashed"},
+            )
+        )
+    return panels
+
+
+def _beside(number: int) -> list[float]:
+    """Where so many things stand that share one place of a horizontal axis."""
+    return [0.15 * (at - (number - 1) / 2) for at in range(number)]
+
+
+def _gain_points(several: Sequence[transfer.Transfer], way: str, step: float) -> Iterator[Point]:
+    for at, one in enumerate(several):
+        if way in one.case.remedies:
+            gain = one.gain(way, one.deepest)
+            yield at + step, gain.mean, gain.low, gain.high
 
 
 def _moved_panels(record: Record) -> list[Panel]:

@@ -12,7 +12,7 @@ from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
 from depthlaw.paper_checks.experiments.elsewhere import CONTROL, LONGEST, PLANS
 from depthlaw.paper_checks.experiments.scale import SMALL
-from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TO_COME, TUNED, Case
+from depthlaw.paper_checks.experiments.transfer import CASES, DEEPER, LONGER, NONE, TUNED, Case, is_to_come
 from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, LATER, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -24,13 +24,13 @@ _ADVISED = ("learning-rate", "learning-rates", "depth-mup")
 """The remedies that every model of the README's table has; another is its own."""
 _WHERE = ("below", "above")
 _WORDS = {ADAMW: "AdamW", MUON: "Muon beside AdamW"}
-_LASTS = {True: "lasts", False: "is gone", None: "was not shown"}
+_LASTS = {True: "lasts", False: "is not told from none", None: "was not shown before"}
 _GROWS = {True: "grows", False: "shrinks", None: "is not told"}
 _VERDICTS = {True: "pays", False: "costs", None: "neither pays nor costs, as far as these seeds tell"}
 
 
 def transfer(record: Record, opening: str, images: str) -> str:
-    several = route.transfers(record.book, record.scale)
+    several, deeper = route.transfers(record.book, record.scale), _at_every_depth(record)
     return section(
         "training",
         "transfer",
@@ -40,13 +40,13 @@ def transfer(record: Record, opening: str, images: str) -> str:
         advised=route.ADVISED,
         least=route.LEAST_SEEDS,
         least_nats=NONE,
-        to_come=TO_COME,
         models=[_model(one, layers) for one in several for layers in one.case.layers[1:]],
         layers=several[0].case.layers if several else [],
         longer=LONGER,
         lasting=[*_lasting(several)],
         depths=DEEPER,
-        growing=[*_growing(record)],
+        growing=[*_growing(deeper)],
+        to_come=[case.name for case in CASES if is_to_come(case)],
         guess=f"{several[0].guess:.2f}" if several else "",
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
     )
@@ -61,14 +61,18 @@ def _lasting(several: Sequence[route.Transfer]) -> Iterator[list[str]]:
             yield [long.case.name, remedy, *(interval(gain, 3) for gain in gains), str(len(long.seeds)), verdict]
 
 
-def _growing(record: Record) -> Iterator[list[str]]:
+def _at_every_depth(record: Record) -> list[route.Transfer]:
+    return route.at_every_depth(record.book) if record.scale == SMALL.name else []
+
+
+def _growing(several: Sequence[route.Transfer]) -> Iterator[list[str]]:
     """What each way gains at the larger depths, and whether that grows between them."""
-    for one in route.at_every_depth(record.book) if record.scale == SMALL.name else ():
+    for one in several:
         for remedy in one.case.remedies:
             growth = one.growth(remedy)
             numbers = [*(one.gain(remedy, n) for n in DEEPER), growth]
             cells = [*(interval(x, 3) for x in numbers), str(len(one.seeds)), _GROWS[route.is_above_0(growth)]]
-            yield [one.case.name, remedy, *cells]
+            yield [one.case.name, one.case.optimizer, remedy, *cells]
 
 
 def _model(one: route.Transfer, num_layers: int) -> dict[str, Any]:
@@ -194,7 +198,7 @@ def _changes(several: Sequence[route.Transfer], every: Sequence[route.Transfer])
             change = estimate([a - b for a, b in both])
             told = {"steps_before": _steps(short.case)}
             told |= {"later": f"{fmean(long.predicted(LATER[long.case.optimizer])):z.2f}"}
-            told |= {"is_planned": long.case.times == LONGEST, "is_told": _leaves_out(change, 0.0)}
+            told |= {"is_planned": long.case.times == LONGEST}
             yield {"name": long.case.name, "change": interval(change, 2), **told}
 
 
@@ -256,26 +260,23 @@ def _nearest_there(record: Record) -> str:
 
 
 def elsewhere_in_short(record: Record) -> str:
-    """Empty where no seed has a slope."""
+    """How the best rate of each model moves in ``elsewhere``, a row each. Empty where no seed has a slope."""
     there = route.moved_elsewhere(record.book, record.scale)
-    parts = []
-    for several in _by_plan(there):
-        if by_law := _known_distances(_with_slopes(several)):
-            best, worse = nearest(by_law)
-            known = [one for one in several if one.is_known]
-            part: dict[str, Any] = {"longer": several[0].case.longer, "control": _control(several, there)}
-            part |= {"seeds": span([len(one.seeds) for one in several])}
-            part |= {"nearest": best, "worse": worse, "open": [law for law in by_law if law not in (best, *worse)]}
-            by_plan = {one.case.name: one.refuted() for one in known}
-            part["finer"] = [look for look in _finer(known) if look[-1] != by_plan[look[0]]]
-            part["known"] = [(one.case.name, _slope(one), one.refuted()) for one in known]
-            part["losses"] = [(one.case.name, _least_losses(one)) for one in several]
-            parts.append(part)
-    if not parts:
+    if not _with_slopes(there):
         return ""
-    trial, guess, layers = record.experiment.arms[0].trial, f"{there[0].guess:.2f}", there[0].case.layers
-    shared = {"trial": trial, "guess": guess, "layers": layers}
-    return section("training", "elsewhere_in_short", parts=parts, **shared).strip()
+    layers, rows = there[0].case.layers, []
+    for one in there:
+        by_plan, losses = one.refuted() if one.is_known else ["not asked"], _least_losses(one)
+        says = f"{fmean(one.predicted(FIRST)):z.2f}"
+        looks = [("", _slope(one), by_plan)]
+        looks += [
+            (", by another fit (not planned)", slope, laws) for _, slope, laws in _finer([one]) if laws != by_plan
+        ]
+        for which, slope, laws in looks:
+            steps, seeds = f"{_steps(one.case):,}", str(len(one.seeds))
+            rows.append([one.case.name + which, steps, seeds, says, slope, ", ".join(laws) or "none", *losses])
+    shared = {"trial": record.experiment.arms[0].trial, "guess": f"{there[0].guess:.2f}", "layers": layers}
+    return section("training", "elsewhere_in_short", rows=rows, **shared).strip()
 
 
 def elsewhere_in_readme(record: Record) -> str:
@@ -296,9 +297,6 @@ def elsewhere_in_readme(record: Record) -> str:
                 "seeds": len(one.seeds),
                 "slope": _slope(one),
                 "first": f"{fmean(one.predicted(FIRST)):z.2f}",
-                "change": next(
-                    (of["change"] for of in _changes([one], there) if of["is_planned"] and not of["is_told"]), None
-                ),
                 "falls_by_less": FIRST in one.refuted() and route.is_between(one, FIRST, NO_MOVE),
                 "is_by_every_look": FIRST in one.refuted(one.slopes_through_five),
                 "finer": interval(estimate([slope for slope in one.slopes_through_five if slope is not None]), 2),
@@ -337,39 +335,46 @@ def _known_distances(several: Sequence[route.Transfer]) -> dict[str, list[float]
     return {law: values for law, values in route.distances(several).items() if values}
 
 
-def which_in_short(record: Record) -> str:
-    """Which law moves the best rate, a sentence for each optimizer. Empty where no model has a slope of every seed."""
-    paragraphs = []
+def which_in_short(record: Record, there: Record) -> str:
+    """Which law moves the best rate, a row for each plan of ``transfer`` and of ``elsewhere``, and for looks beside it.
+    Empty where no model has a slope of every seed."""
+    rows: list[list[str]] = []
     for several in _by_optimizer(route.transfers(record.book, record.scale)):
         known = [one for one in several if one.is_known]
-        if by_law := _known_distances(known):
-            best, worse = nearest(by_law)
-            text = section(
-                "training",
-                "which_in_short",
-                optimizer=several[0].case.optimizer,
-                layers=known[0].case.layers,
-                nearest=best,
-                worse=worse,
-                num_seeds=len(by_law[best]),
-                more=[one for one in known if len(one.seeds) > len(by_law[best])],
-                distances_of=_known_distances,
-                open=[law for law in by_law if law not in (best, *worse)],
-                models=[*map(_name, known)],
-                not_learning=[one.case.name for one in known if not one.learns],
-                without=_known_distances([one for one in known if one.learns]),
-                nearest_of=nearest,
-                others=[one.case.name for one in several if not one.is_known],
-            )
-            paragraphs.append(text.strip())
-    return "\n\n".join(paragraphs)
+        num = min((len(values) for values in _known_distances(known).values()), default=0)
+        more = [one for one in known if len(one.seeds) > num]
+        learning = [one for one in known if one.learns]
+        rows += _nearest_row(known)
+        rows += _nearest_row(more, " alone, of more seeds") if more != known else []
+        rows += _nearest_row(learning, " (not planned: without what learns nothing)") if learning != known else []
+    elsewhere = route.moved_elsewhere(there.book, there.scale)
+    for several in _by_plan(elsewhere):
+        rows += _nearest_row(_with_slopes(several)) if several[0].case.model != CONTROL else []
+    return section("training", "which_in_short", rows=rows).strip() if rows else ""
+
+
+def _nearest_row(several: Sequence[route.Transfer], which: str = "") -> Iterator[list[str]]:
+    """Of which runs, which law is nearest and which it is better than. None where no seed has a slope."""
+    if not several or not (by_law := _known_distances(several)):
+        return
+    case, (best, worse) = several[0].case, nearest(by_law)
+    width = experiment(case.experiment).arms[0].trial.d_model
+    layers = f"{' and '.join(map(str, case.layers))} layers, {width} wide"
+    counts = {one.case.name: sum(slope is not None for slope in one.slopes) for one in several}
+    names = [
+        one.case.name + f" ({counts[one.case.name]} of {len(one.seeds)} seeds)" * (not one.is_known) for one in several
+    ]
+    found = [best, ", ".join(worse) or "none"]
+    yield [", ".join(names) + which, case.optimizer, layers, f"{_steps(case):,}", str(len(by_law[best])), *found]
 
 
 def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
-    model, optimizer and remedy."""
+    model, optimizer and remedy. transfer, as_it_is: what the tuned rate costs there beside the best, with the remedy
+    and without. longer, halfway: the gain in longer runs, and at the depth before, where it has them."""
     rows, several = [], route.transfers(record.book, record.scale)
     longer = {short.case: long for short, long in route.longer(several)}
+    halves = {(half.case.model, half.case.optimizer): half for half in several if half.case.is_halfway}
     for one in several:
         case, layers = one.case, one.deepest
         if not case.is_main:
@@ -383,6 +388,10 @@ def gains(record: Record) -> list[dict[str, Any]]:
             numbers = _numbers(gain)
             if (long := longer.get(case)) and remedy in long.case.remedies:
                 numbers["longer"] = {"times": LONGER, **_numbers(long.gain(remedy, layers))}
+            if half := halves.get((case.model, case.optimizer)):
+                numbers["halfway"] = {"layers": half.deepest, **_numbers(half.gain(remedy, half.deepest))}
+            numbers["transfer"] = _numbers(one.transfer_cost(remedy, layers))
+            numbers["as_it_is"] = _numbers(one.transfer_cost(route.NOTHING, layers))
             numbers["is_none"] = gain.low is not None and gain.high is not None and -NONE < gain.low < gain.high < NONE
             numbers |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
             whose = {"model": case.name, "optimizer": case.optimizer, "remedy": remedy}
@@ -402,6 +411,8 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
     if not several:
         return ""
     trial = record.experiment.arms[0].trial
+    deeper = [one for one in _at_every_depth(record) if one.case.optimizer == optimizer]
+    of_text = [one for one in several if one.case.is_judged]
     rows = [*map(_readme_row, several)]
     more = ["another way"] * any(row[-1] for row in rows)
     return section(
@@ -417,16 +428,19 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
         costing=_shown_to_cost(several),
-        over_tuning=_shown(several, route.Transfer.gain_over_tuning, 1),
         below_tuning=_shown(several, route.Transfer.gain_over_tuning, -1),
         better=_shown(several, route.Transfer.gain_over_few_layers, 1),
+        num_gaining=sum(row[1] != "none" for row in rows),
         not_learning=_not_learning(several),
         beyond=[one.case.name for one in several if any(one.beyond(one.deepest))],
         has_more=optimizer == ADAMW,
+        has_su_adam=any("su-adam" in one.case.remedies for one in several),
         longer=LONGER,
         lasting=[*_lasting(every)] if optimizer == ADAMW else [],
         depths=DEEPER,
-        growing=[*_growing(record)] if optimizer == ADAMW else [],
+        growing=[*_growing(deeper)],
+        growing_seeds=span([len(one.seeds) for one in deeper]),
+        growing_in=[one.case.name for one in deeper] if len(deeper) < len(of_text) else [],
         better_then=_shown([long for _, long in route.longer(every)], route.Transfer.gain_over_few_layers, 1),
     ).strip()
 
@@ -437,23 +451,29 @@ def in_readme(record: Record) -> str:
     main = [one for one in every if one.case.is_main]
     if not main:
         return ""
-    parts = []
+    parts, anew = [], list[float]()
     for optimizer, words in _WORDS.items():
         several = [one for one in main if one.case.optimizer == optimizer]
-        shown = {one.case.name: most for one in several if (most := _most(one)) is not None}
+        shown = [(one, way) for one in several if (way := _most(one)) is not None]
+        shown.sort(key=lambda pair: pair[0].gain(pair[1], pair[0].deepest).mean)
+        anew += [one.gain_over_tuning(way, one.deepest).mean for one, way in shown]
+        names = {one.case.name for one, _ in shown}
         if several:
-            none = [one.case.name for one in several if one.case.name not in shown]
-            counts = {one.case.name: len(one.seeds) for one in several}
-            seeds = span([*counts.values()])
-            fewer = {name: num for name, num in counts.items() if num < max(counts.values())}
-            parts.append({"optimizer": words, "seeds": seeds, "shown": [*shown.items()], "none": none, "fewer": fewer})
+            part = {"optimizer": words, "num": len(several), "shown": names}
+            paying = [one.case.name for one in several if route.pays(one, one.deepest)]
+            part |= {"num_paying": len(paying), "ends": [_gained(*pair) for pair in (*shown[:1], *shown[1:][-1:])]}
+            parts.append(part | {"none": [one.case.name for one in several if one.case.name not in names]})
     return section(
         "training",
         "gain_in_readme",
         tuned=TUNED,
         layers=main[0].deepest,
         trial=record.experiment.arms[0].trial,
+        seeds=span([len(one.seeds) for one in main]),
         parts=parts,
+        of_longer=[long.case.name for _, long in route.longer(every)],
+        advised=route.ADVISED,
+        anew=[*dict.fromkeys(f"{end:z.2f}" for end in (min(anew), max(anew)))] if anew else [],
         least=NONE,
         costing=_shown_to_cost(main),
         better=_shown(main, route.Transfer.gain_over_few_layers, 1),
@@ -463,14 +483,15 @@ def in_readme(record: Record) -> str:
     ).strip()
 
 
-def _most(one: route.Transfer) -> tuple[str, str, bool] | None:
-    """The way that is shown to gain the most, how much, and whether the model learns nothing as it is; None where none
-    is shown to gain."""
+def _most(one: route.Transfer) -> str | None:
+    """The way that is shown to gain the most; None where none is shown to gain."""
     gaining = [remedy for remedy in one.case.remedies if one.verdict(remedy, one.deepest) == 1]
-    if not gaining:
-        return None
-    most = max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean)
-    return most, interval(one.gain(most, one.deepest), 2), _learns_nothing(one)
+    return max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean, default=None)
+
+
+def _gained(one: route.Transfer, way: str) -> tuple[str, str, str, bool]:
+    """The model, the way, what it gains, and whether the model learns nothing as it is."""
+    return one.case.name, way, interval(one.gain(way, one.deepest), 2), _learns_nothing(one)
 
 
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
@@ -480,7 +501,7 @@ def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
     for one in several:
         losses = one.at_tuned(route.NOTHING, one.deepest)
         num = sum(loss >= one.guess for loss in losses)
-        in_some = "" if _learns_nothing(one) else f" (in {num} of {len(losses)} seeds)"
+        in_some = "" if num == len(losses) else f" (in {num} of {len(losses)} seeds)"
         guesses += [(f"{one.case.name}{in_some}", f"{one.guess:.2f}")] if num else []
     return guesses
 
@@ -518,8 +539,11 @@ def _readme_row(one: route.Transfer) -> list[str]:
     cells = [interval(one.gain(remedy, layers), 2) for remedy in _ADVISED]
     fewer = f" ({len(one.seeds)} of {LEAST_SEEDS} seeds)" if len(one.seeds) < LEAST_SEEDS else ""
     others = [f"{remedy}: {interval(one.gain(remedy, layers), 2)}" for remedy in further]
-    gained = [remedy for remedy in (*_ADVISED, *further) if one.verdict(remedy, layers) == 1]
-    return [one.case.name + fewer, ", ".join(gained) or "none", few, many, *cells, "; ".join(others)]
+    ways = (*_ADVISED, *further)
+    gained = [way for way in ways if one.verdict(way, layers) == 1]
+    beside = [way for way in ways if route.shown(one.gain_over_tuning(way, layers)) == 1]
+    shown = [", ".join(several) or "none" for several in (gained, beside)]
+    return [one.case.name + fewer, *shown, few, many, *cells, "; ".join(others)]
 
 
 def _name(one: route.Transfer) -> str:
