@@ -37,7 +37,7 @@ def run(
     plan: bool = option("Only say what would be run, and how many seeds decide."),
     seeds: int | None = option("The number of seeds, instead of what the plan says.", most=1000),  # then the pilot's
     scale: str = option(
-        "small is for two cores, wide is twice as wide, large is for a GPU: 512 wide, 20 times as long, bfloat16.",
+        "small is for two cores, wide is twice as wide, large is for a GPU; --plan says how wide and how long each is.",
         "small",
         known=options.SCALES,
     ),

@@ -120,8 +120,8 @@ class Asked:
         least=0,
     )
     has_moves: bool = option(
-        "At the steps of --measure-at, also measure what the next step really moves, by role, and the scale of the "
-        "weights.",
+        "At the steps of --measure-at, also measure what the next step really moves, by role; how much of that another "
+        "batch shares; and the scale of the weights. Each such step takes as long as a dozen others.",
         False,
         _STEPS,
         called="--moves",

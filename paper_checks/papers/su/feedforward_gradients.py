@@ -497,7 +497,8 @@ _S1_47 = Claim(
             "training runs of Post-Norm and Pre-Norm over depths, each at its own best rate and to the end",
             "Post-Norm and Pre-Norm trained on language, translation and images over depths from 2 to 32 layers, each "
             "at its own best of a sweep of learning rates with warm-up, until the held-out loss falls no more, 5 seeds "
-            "or more: on how many of the tasks Post-Norm's is lower by its interval. The recorded runs end long before",
+            "or more: on how many of the tasks Post-Norm's is lower by its interval. The recorded runs end long "
+            "before: those of transfer, too, which tunes either at 4 layers",
         ),
     ),
 )

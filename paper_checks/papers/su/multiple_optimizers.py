@@ -506,7 +506,8 @@ _S1_49 = Claim(
                 ),
             ),
             open="whether deep Post-LN with the gains derived for SGD trains under Adam as far as with Adam's own row, "
-            "at widths and for as many steps as people train: small networks of either begin to train at 1,000 layers",
+            "at widths and for as many steps as people train: small networks of either begin to train at 1,000 layers, "
+            "and no longer or wider run here has the gains derived for SGD",
             expected=Verdict.UNDECIDED,
         ),
     ),
