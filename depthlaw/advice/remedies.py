@@ -459,16 +459,14 @@ def _own_lines(first: ModelConfig, last: ModelConfig, few: str, many: str) -> It
         }
         yield from (f"init gain of {named}{of} {text}" for text, named in _grouped(gains).items() if text)
         means = {
-            role: [
-                _mean(numbers, of_side, role, "lr_multipliers")
-                for numbers, of_side in ((first, befores), (last, afters))
-            ]
+            role: [_mean(numbers, side, role, "lr_multipliers") for numbers, side in ((first, befores), (last, afters))]
             for role in BRANCH_ROLES
+            if _with_role(last, afters, role)
         }
-        rates = {role: f"{after / before:.4g}" for role, (before, after) in means.items()}
-        shared = {"the branches": next(iter(rates.values()))} if len({*rates.values()}) == 1 else None
-        for named, rate in shared.items() if shared else ((roles, x) for x, roles in _grouped(rates).items()):
+        rates = _grouped({role: f"{after / before:.4g}" for role, (before, after) in means.items() if before})
+        for rate, roles in rates.items():
             if rate != "1":
+                named = "the branches" if len(rates) == 1 else roles
                 yield f"learning rate of {named}{of} x {rate} from {few} to {many} layers"
 
 

@@ -252,6 +252,16 @@ def test_the_other_way_is_one_that_was_shown_to_gain(shown: str, other: str, mon
     assert second is not None and second.name == other
 
 
+@pytest.mark.parametrize(("scheme", "factor"), [("depth-mup", 0.5), ("completep", None)])
+def test_a_way_at_both_depths_says_its_learning_rates_too(scheme: str, factor: float | None) -> None:
+    """As its code has them; completep's are the same at any depth."""
+    asked = advise(scheme="pre-ln", optimizer="adamw", from_layers=2, layers=8, width=64, num_tokens=2)
+    way = asked.named(f"{scheme} at both depths")
+    told = [change for change in way.changes if "learning rate of" in change]
+    assert told == ([] if factor is None else [f"learning rate of the branches x {factor:g} from 2 to 8 layers"])
+    assert way.rates["fc2"] == pytest.approx(1.0 if factor is None else factor)
+
+
 def test_ways_that_were_compared_change_places_by_what_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def order(gains: list[dict[str, Any]]) -> list[str]:
         monkeypatch.setattr(records, "_gains", lambda: gains)
