@@ -409,9 +409,8 @@ def _updates(answer: Mapping[str, Any]) -> Any:
             first = list(_place(answer, row).values())
             for step in row["updates"]:
                 means = [_mean(step["update"], ends=False), _mean(step["ratio"]), _mean(step["from_start"], ends=False)]
-                means += (
-                    [_mean(step["moves"].get(name), ends=False) for name in ("update", "whole")] if has_moves else []
-                )
+                both = (step["moves"], step["moves_in_full"]) if has_moves else ()
+                means += [_mean(moves.get("update"), ends=False) for moves in both]
                 yield [*first, str(step["step"]), *means]
                 first = [""] * len(first)
             if len(row["updates"]) > 1:
@@ -437,7 +436,7 @@ _UPDATES = (
 )
 _MOVES = (
     "step moves: what the optimizer's next step really changes held-out logits by (rms) through the branch matrices, "
-    "to first order, per unit learning rate; in full: what all of that step changes them by. --json has it by role."
+    "to first order, per unit learning rate; in full: not to first order alone. --json has both by role."
 )
 
 

@@ -122,7 +122,7 @@ def _row(trials: Sequence[Trial], results: Sequence[TrainResult | None]) -> dict
 
 def _update(step: int, results: Sequence[TrainResult]) -> dict[str, Any]:
     """After ``step`` steps: of the runs that came so far. ratio: of each run's update to its own at step 0. moves: by
-    role, of ``Moves.logits``; empty where they were not asked for."""
+    role, of ``Moves.logits``, and moves_in_full, of ``Moves.in_full``; empty where they were not asked for."""
     pairs = [(looks[step], looks.get(0)) for looks in map(_looks, results) if step in looks]
     updates = [(look.update.get("update"), start and start.update.get("update")) for look, start in pairs]
     moves = [look.moves for look, _ in pairs if look.moves is not None]
@@ -131,8 +131,12 @@ def _update(step: int, results: Sequence[TrainResult]) -> dict[str, Any]:
         "update": _estimate(update for update, _ in updates),
         "ratio": _estimate(update / start for update, start in updates if update is not None and start),
         "from_start": _estimate(look.from_start for look, _ in pairs),
-        "moves": {
-            role: _estimate(move.logits.get(role) for move in moves) for role in (moves[0].logits if moves else ())
+        **{
+            name: {role: _estimate(part.get(role) for part in parts) for role in (parts[0] if parts else ())}
+            for name, parts in (
+                ("moves", [move.logits for move in moves]),
+                ("moves_in_full", [move.in_full for move in moves]),
+            )
         },
     }
 

@@ -63,6 +63,18 @@ scatter least in rate x steps x U_0, around 1.
   networks that the unit was found on, and the standard deviation. The unit holds in a set if the interval of the first
   lies within COLLAPSE of 0 and that of the second below COLLAPSE; it fails if either interval lies outside. No number
   above has these runs in it.
+
+The rest of the grid, and the step in full by role, planned when all of the above was there and none of this, without a
+first look:
+
+- What had been trained under AdamW alone is trained under Muon and under SGD with momentum, too (MORE), all else as
+  above. Of these the numbers of a network are as above. Which law is nearest under Muon is asked anew, of all seven
+  networks; no other number above has these runs in it.
+- pre-ln, gpt2 and depth-mup under AdamW at the larger rate are trained anew, so that each look also has what the step
+  of a role alone changes in full (``Moves.in_full``); their other numbers are those of the new runs. Of a seed, a role
+  and a look: the slope of that on log2 N over the depths, beside the slope to first order, and the ratio of the two
+  changes at the largest depth. A role's growth is another one in full where the interval of the difference of the
+  slopes, paired by seed, leaves out 0.
 """
 
 from __future__ import annotations
@@ -110,7 +122,13 @@ PLANNED = FAST + tuple(Case(scheme, way=SLOW) for scheme in _THREE)
 """Those that the unit of time and the law behind the first step were looked for in."""
 OTHERS = tuple(Case(scheme) for scheme in ("su-pre-adam", _LLAMA))
 AS_PEOPLE_DO = tuple(Case(scheme, way=SCHEDULED) for scheme in ("pre-ln", "gpt2", _LLAMA))
-CASES = PLANNED + OTHERS + AS_PEOPLE_DO
+MORE = tuple(
+    Case(scheme, optimizer)
+    for optimizer, schemes in {MUON: ("gpt2", "deepnorm"), MOMENTUM: ("completep", "deepnorm")}.items()
+    for scheme in (*schemes, "su-pre-adam", _LLAMA)
+)
+"""The rest of the grid."""
+CASES = PLANNED + OTHERS + AS_PEOPLE_DO + MORE
 FLAT, COLLAPSE, NEAR = 0.25, 0.5, 0.15
 INDEPENDENT, AGREED = 2.0, 0.5
 LATE = 32

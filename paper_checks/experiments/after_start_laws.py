@@ -16,7 +16,7 @@ from statistics import linear_regression
 from typing import Any
 
 from depthlaw.paper_checks.experiments import experiment
-from depthlaw.paper_checks.experiments.after_start import FAST, LAYERS, MIDDLE, MOMENTUM, OTHERS, Case
+from depthlaw.paper_checks.experiments.after_start import FAST, LAYERS, MIDDLE, MOMENTUM, MORE, OTHERS, Case
 from depthlaw.paper_checks.experiments.kernel_laws import training_network
 from depthlaw.system.files import write_atomically
 from depthlaw.system.places import RESULTS
@@ -64,7 +64,7 @@ def updates_in(path: Path, note: str) -> dict[str, Any]:
 
 def write() -> None:
     answers: dict[str, dict[str, Any]] = {}
-    for case in FAST + OTHERS:
+    for case in FAST + OTHERS + MORE:
         answers.setdefault(case.optimizer, {})[case.scheme] = {str(n): updates(case, n) for n in LAYERS}
     write_atomically(KEPT, json.dumps({"note": _NOTE, "updates": answers}, indent=1) + "\n")
 

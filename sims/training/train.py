@@ -52,7 +52,7 @@ import os
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,21 +183,23 @@ class Moves(BaseModel):
 
     logits: root mean square, over all logits of ``MOVED`` held-out sequences, of the change to first order, by forward
     mode at the weights before the step: by role, of the branch matrices together ("update") and of all parameters
-    ("all"); "whole" is the difference that the step made, over the rate of that step. weights, made, steps:
-    by role, root mean square over all entries of the role's parameters, before the step: of the weights, of what they
-    have moved since the start, and of the step over its rate. stream: by side, the root mean square of an entry of x_0
-    and of the x behind the last sublayer.
+    ("all"); "whole" is the difference that the step made, over the rate of that step. in_full: the same where a role
+    alone, or the branch matrices alone ("update"), take the step. weights, made, steps: by role, root mean square over
+    all entries of the role's parameters, before the step: of the weights, of what they have moved since the start, and
+    of the step over its rate. stream: by side, the root mean square of an entry of x_0 and of the x behind the last
+    sublayer.
 
     Of the branch matrices' step, ``logits`` also has two parts: "along" is of its projection on the gradient of its own
     batch, and "unshared" of what another batch in place of it would not have brought: the difference of the two steps,
     over the square root of 2. loss: by how much the branch matrices' step lowers the loss of its own batch ("own") and
     of the other one ("other"), to first order and per unit rate; and what the entries of "other" come to in quadrature
-    ("independent") and in absolute value ("most"). Records of before these were measured lack them.
+    ("independent") and in absolute value ("most"). Records of before these, or ``in_full``, were measured lack them.
     """
 
     model_config = _STRICT
 
     logits: dict[str, float | None]
+    in_full: dict[str, float | None] = {}
     loss: dict[str, float | None] = {}
     weights: dict[str, float | None]
     made: dict[str, float | None]
@@ -696,6 +698,11 @@ class _Together:
             moved[name] = _rms(logit_tangents(core, standing.vectors, of_part, (None, None), BRANCH_ROLES))
         whole = (self._logits_of(standing.batch) - standing.logits) / rate_EBTD
         moved |= {"update": _rms(of_branches), "all": _rms(of_all), "whole": _rms(whole)}
+        sets = {role: [role] for role in roles} | {"update": BRANCH_ROLES}
+        in_full = {
+            name: _rms((logits - standing.logits) / rate_EBTD)
+            for name, logits in zip(sets, self._stepped_alone(standing, sets.values(), roles_of_name), strict=True)
+        }
         weights, made = self.weights.named(standing.rows), self.weights.named(standing.rows - self._rows_at_start)
         sizes = [_rms_by_role(several, roles_of_name) for several in (weights, made, steps)]
         sides = {side: (0, number) for side, number in core.config.num_sums.items()}
@@ -705,16 +712,34 @@ class _Together:
                 ends.setdefault((side, index), _rms(x))
         return [
             {
-                "logits": {role: values[member] for role, values in moved.items()},
                 **{
                     name: {role: values[member] for role, values in by_role.items()}
-                    for name, by_role in zip(("weights", "made", "steps"), sizes, strict=True)
+                    for name, by_role in zip(
+                        ("logits", "in_full", "weights", "made", "steps"), (moved, in_full, *sizes), strict=True
+                    )
                 },
                 "loss": {name: float(values[member]) for name, values in loss.items()},
                 "stream": {side: [ends[side, index][member] for index in both] for side, both in sides.items()},
             }
             for member in range(len(self.runs))
         ]
+
+    def _stepped_alone(
+        self, standing: _Standing, sets: Iterable[Collection[str]], roles_of_name: Mapping[str, str]
+    ) -> list[Tensor]:
+        """For each set of roles the logits of the networks in which these alone have taken the step."""
+        behind, found = self.weights.rows.clone(), []
+        for several in sets:
+            rows = standing.rows.clone()
+            for (name, old), new in zip(
+                self.weights.named(rows).items(), self.weights.named(behind).values(), strict=True
+            ):
+                if roles_of_name[name] in several:
+                    old.copy_(new)
+            self.weights.rows.copy_(rows)
+            found.append(self._logits_of(standing.batch))
+        self.weights.rows.copy_(behind)
+        return found
 
     # ---------------------------------------------------------------- checkpoints
 

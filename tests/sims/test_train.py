@@ -382,9 +382,11 @@ def _check_moves(found: Moves, start: Plain, before: Plain, after: Plain, rate: 
             change = functional_call(before, behind, inputs) - functional_call(before, there, inputs)
         return float(change.square().mean().sqrt()) / rate
 
-    for role in set(roles.values()):
-        assert found.logits[role] == pytest.approx(changed(lambda one, role=role: one == role), rel=1e-3)
-    assert found.logits["update"] == pytest.approx(changed(lambda role: role in BRANCH_ROLES), rel=1e-3)
+    sets = {role: [role] for role in set(roles.values())} | {"update": BRANCH_ROLES}
+    for name, of_name in sets.items():
+        in_full = changed(lambda role, of_name=of_name: role in of_name)
+        assert found.logits[name] == pytest.approx(in_full, rel=1e-3)
+        assert found.in_full[name] == pytest.approx(in_full, rel=1e-6)
     whole = changed(lambda _: True)
     assert (found.logits["all"], found.logits["whole"]) == pytest.approx((whole, whole), rel=1e-3)
 

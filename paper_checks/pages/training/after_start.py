@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean, geometric_mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from depthlaw.network.trials import OF_RECIPE
 from depthlaw.paper_checks.experiments.after_start import (
@@ -13,10 +13,12 @@ from depthlaw.paper_checks.experiments.after_start import (
     AS_PEOPLE_DO,
     CASES,
     COLLAPSE,
+    FAST,
     FLAT,
     LATE,
     LAYERS,
     MOMENTUM,
+    MORE,
     MUON,
     NEAR,
     OTHERS,
@@ -45,7 +47,7 @@ _PARTED = (0, 1, 4, 16)
 def in_short(record: Record) -> str:
     """The result in tables with a sentence each. Empty where the record lacks what it needs."""
     every = route.courses(record.book)
-    if len(every) < len(CASES) or min(len(course.seeds) for course in every) < LEAST_SEEDS:
+    if len(every) < len(PLANNED + OTHERS + AS_PEOPLE_DO) or min(len(course.seeds) for course in every) < LEAST_SEEDS:
         return ""
     several = _under(ADAMW, every)
     fast = [course for course in several if course.case.way != SLOW]
@@ -71,7 +73,7 @@ def in_short(record: Record) -> str:
         units=[] if lives is None else [*_units_in_short(every, lives)],
         back=_back(every),
         in_full=_in_full(every),
-        laws=[_law_row(optimizer, every) for optimizer in (ADAMW, MUON)],
+        laws=[_law_row(*of) for of in _law_sets(every)],
     ).strip()
 
 
@@ -83,12 +85,22 @@ def _units_in_short(every: Sequence[Course], lives: route.Lives) -> Iterator[lis
         yield [there.name, lives.best, there.scatter, there.typical, there.verdict]
 
 
-def _law_row(optimizer: str, every: Sequence[Course]) -> list[str]:
+def _law_sets(every: Sequence[Course]) -> Iterator[tuple[str, Sequence[Course]]]:
+    """The networks at a constant, large rate that a law is asked of together, of two seeds and more: those of the first
+    plan, and with the rest of the grid."""
+    for optimizer in (ADAMW, MUON):
+        planned, whole = (_under(optimizer, every, cases) for cases in (FAST, FAST + MORE))
+        if planned and min(len(course.seeds) for course in planned) >= LEAST_SEEDS:
+            yield optimizer, planned
+            if len(whole) > len(planned):
+                yield f"{optimizer}, all {len(whole)}", whole
+
+
+def _law_row(name: str, several: Sequence[Course]) -> list[str]:
     """Which law is nearest to the exponents behind the first steps, than which it is better, and where it holds."""
-    several = [course for course in _under(optimizer, every) if not course.case.way]
     nearest, worse = route.nearest(route.distances(several))
-    where = [[of.case.scheme for of in several if route.holds(nearest, of) is holds] for holds in (True, False)]
-    return [optimizer, nearest, *(", ".join(names) or "none" for names in (worse, *where))]
+    where = [[_short(of) for of in several if route.holds(nearest, of) is holds] for holds in (True, False)]
+    return [name, nearest, *(", ".join(names) or "none" for names in (worse, *where))]
 
 
 def in_readme(record: Record) -> str:
@@ -164,8 +176,9 @@ def after_start(record: Record, opening: str, images: str) -> str:
         near=NEAR,
         law_heads=["network", "late", *LAWS],
         laws=[_laws_row(course) for course in fast],
-        verdict_of_law=_verdict_of_law(fast) if fast else ABSENT,
+        verdict_of_law=_verdict_of_law(every),
         part_heads=["network", "step", "not shared", "along", "other's loss", "agreement", "over independent"],
+        in_full=[*_by_role(fast)],
         parts=[row for course in parted for row in _part_rows(course)],
         contradicted=_contradicted(parted),
         made_heads=[
@@ -183,13 +196,15 @@ def after_start(record: Record, opening: str, images: str) -> str:
         muon_steps=STEPS[MUON],
         d_model=trial.d_model,
         seeds=min((len(course.seeds) for course in every), default=0),
-        lacking=[*_lacking()],
+        lacking=[*_lacking(every)],
     )
 
 
-def _lacking() -> Iterator[tuple[str, list[str]]]:
-    """By optimizer, what the first plan trains under AdamW and not under it."""
-    schemes = {optimizer: {case.scheme for case in CASES if case.optimizer == optimizer} for optimizer in STEPS}
+def _lacking(every: Sequence[Course]) -> Iterator[tuple[str, list[str]]]:
+    """By optimizer, what is trained under AdamW and not under it."""
+    schemes = {
+        optimizer: {course.case.scheme for course in every if course.case.optimizer == optimizer} for optimizer in STEPS
+    }
     for optimizer, own in schemes.items():
         if missing := sorted(schemes[ADAMW] - own):
             yield optimizer, [name.removeprefix(OF_RECIPE) for name in missing]
@@ -211,6 +226,41 @@ def _in_full(every: Sequence[Course]) -> list[list[str]]:
     """Of those that grow under AdamW, the exponents at step 0: to first order, and in full."""
     rows = [course for course in _under(ADAMW, every, CASES) if course.grows]
     return [[_name(course), *(_words(course.slopes(0, what)) for what in ("update", "whole"))] for course in rows]
+
+
+def _by_role(several: Sequence[Course]) -> Iterator[dict[str, Any]]:
+    """Of the networks that have the step in full by role, at the first look and the last: by how much a role's exponent
+    is another one in full, and what the role changes in full over that to first order, at the largest depth."""
+    having = [course for course in several if course.roles_in_full]
+    for step in dict.fromkeys(step for course in having for step in (0, course.steps[-1])):
+        there = [course for course in having if step in course.steps]
+        roles = dict.fromkeys(role for course in there for role in course.roles_in_full)
+        wanted = {"in full less to first order": _bent, "in full over first order": Course.over_first_order}
+        yield {
+            "step": step,
+            "heads": ["role", *(f"{_short(course)}: {what}" for what in wanted for course in there)],
+            "rows": [
+                [
+                    role,
+                    *(
+                        _words(of(course, step, role)) if role in course.roles_in_full else NOTHING
+                        for of in wanted.values()
+                        for course in there
+                    ),
+                ]
+                for role in roles
+            ],
+        }
+
+
+def _bent(course: Course, step: int, role: str) -> list[float]:
+    """The exponent in full less that to first order, of each seed."""
+    both = course.slopes(step, role, in_full=True), course.slopes(step, role)
+    return [in_full - first for in_full, first in zip(*both, strict=True)]
+
+
+def _short(course: Course) -> str:
+    return course.case.scheme.removeprefix(OF_RECIPE)
 
 
 def _under(optimizer: str, every: Sequence[Course], cases: Sequence[Case] = PLANNED) -> list[Course]:
@@ -256,9 +306,8 @@ def _elsewhere(every: Sequence[Course], found_on: route.Lives, unit: str) -> lis
 
 def _name(course: Course) -> str:
     case = course.case
-    return (
-        f"{case.scheme.removeprefix(OF_RECIPE)}, {case.optimizer} at 2^{math.log2(case.rate):g}"
-        + f", {SCHEDULED}" * (case.way == SCHEDULED)
+    return f"{_short(course)}, {case.optimizer} at 2^{math.log2(case.rate):g}" + f", {SCHEDULED}" * (
+        case.way == SCHEDULED
     )
 
 
@@ -365,18 +414,15 @@ def _verdict_of_unit(lives: route.Lives) -> str:
     return first + second
 
 
-def _verdict_of_law(fast: Sequence[Course]) -> str:
+def _verdict_of_law(every: Sequence[Course]) -> str:
     parts = []
-    for optimizer in (ADAMW, MUON):
-        several = _under(optimizer, fast)
-        if not several or min(len(course.seeds) for course in several) < 2:
-            continue
+    for name, several in _law_sets(every):
         by_law = route.distances(several)
         best, worse = route.nearest(by_law)
         away = ", ".join(f"{law} {_words(values)}" for law, values in by_law.items())
-        holding = [course.case.scheme for course in several if route.holds(best, course)]
+        holding = [_short(course) for course in several if route.holds(best, course)]
         parts.append(
-            f"Under {optimizer} the root mean square distance of the late exponents from each law's is: {away}. The "
+            f"Under {name} the root mean square distance of the late exponents from each law's is: {away}. The "
             f"nearest is {best}"
             + (f", better than {', '.join(worse)} by intervals paired by seed" if worse else "")
             + f"; it holds in {', '.join(holding) or 'none'}."

@@ -73,10 +73,14 @@ class Course:
         """U of each seed."""
         return [_update(moves[step]) for moves in self.moves[num_layers]]
 
-    def slopes(self, step: int, what: str = "update") -> list[float]:
-        """Of log2 U on log2 N, of each seed; what: or of another of the moves of logits."""
+    def slopes(self, step: int, what: str = "update", *, in_full: bool = False) -> list[float]:
+        """Of log2 U on log2 N, of each seed; what: or of another of the moves of logits. in_full: not to first
+        order."""
         logs = [math.log2(n) for n in LAYERS]
-        by_depth = [[_number(moves[step].logits[what]) for moves in self.moves[n]] for n in LAYERS]
+        by_depth = [
+            [_number((moves[step].in_full if in_full else moves[step].logits)[what]) for moves in self.moves[n]]
+            for n in LAYERS
+        ]
         rows = zip(*by_depth, strict=True)
         return [linear_regression(logs, [math.log2(u) for u in row]).slope for row in rows]
 
@@ -136,6 +140,19 @@ class Course:
     def is_parted(self) -> bool:
         """Whether every look has the parts of the step."""
         return all(moves.loss for several in self.moves.values() for by_step in several for moves in by_step.values())
+
+    @property
+    def roles_in_full(self) -> list[str]:
+        """The roles, and "update", of which every look has the step in full."""
+        of_looks = [
+            list(moves.in_full) for several in self.moves.values() for by_step in several for moves in by_step.values()
+        ]
+        return [role for role in of_looks[0] if all(role in there for there in of_looks)] if of_looks else []
+
+    def over_first_order(self, step: int, role: str) -> list[float]:
+        """At the largest depth, of each seed: what the step of the role changes in full, over that to first order."""
+        looks = [moves[step] for moves in self.moves[LAYERS[-1]]]
+        return [_number(look.in_full[role]) / _number(look.logits[role]) for look in looks]
 
     def parts(self, step: int) -> list[Parts]:
         """Of each seed."""

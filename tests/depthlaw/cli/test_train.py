@@ -286,6 +286,7 @@ def test_what_steps_move_is_in_the_document_and_on_the_page(tmp_path: Path, monk
     [row], [run] = found["rows"], found["runs"]
     for one, look in zip(row["updates"], run["result"]["looks"], strict=True):
         assert {role: own["mean"] for role, own in one["moves"].items()} == look["moves"]["logits"]
+        assert {role: own["mean"] for role, own in one["moves_in_full"].items()} == look["moves"]["in_full"]
         assert one["moves"]["update"]["mean"] > 0
     text = command_line.told(*asked)
     assert "step moves" in text and "in full" in text
