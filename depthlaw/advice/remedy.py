@@ -33,6 +33,17 @@ IDENTITY = 0.1
 """A model whose branches together are less of the stream than this starts as the identity."""
 
 
+def no_later(optimizer: str, *, is_post_norm: bool) -> str:
+    """A sentence: why no law of later steps is shown."""
+    if optimizer in FIRST_STAYS:
+        return f"In the models measured under {optimizer} the first step's own law was nearest to later steps, too."
+    if optimizer not in LATER:
+        return f"No law of later steps was held against training under {optimizer}."
+    if is_post_norm:
+        return "The laws of later steps failed in post-norms, so none is shown."
+    return "No law of later steps is derived for this network."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
     """A network's first step, predicted. update, roles: as ``theory.kernel.predict`` has them. shares: of each role,

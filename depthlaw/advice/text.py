@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from depthlaw.advice.code import ADAPTIVE
 from depthlaw.advice.remedies import layers_text, published
-from depthlaw.advice.remedy import ALL, FIRST_STAYS, HELD, LATER, MATTERS, Remedy, away, is_post_norm
+from depthlaw.advice.remedy import ALL, HELD, MATTERS, Remedy, away, is_post_norm, no_later
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES
 from depthlaw.system import page as pages
@@ -183,7 +183,9 @@ def _way(remedy: Remedy, advice: Advice) -> str:
     else:
         role = remedy.worst_role
         means = "" if WORDS[role] == f"the {role}" else f", {WORDS[role]}"
-        left = f"What then changes most is {role}{means}: {times(remedy.leaves[role])}."
+        left = (
+            f"Furthest from before is then what {role}{means}{',' * bool(means)} moves: {times(remedy.leaves[role])}."
+        )
     return f"{remedy.name}: {_changes(remedy)}. {left}"
 
 
@@ -353,7 +355,7 @@ def _legend(advices: Sequence[Advice]) -> str:
             "decoders and failed in others, so nothing is ranked by it. "
         )
     else:
-        text += f"{_no_later(last)} "
+        text += f"{no_later(last.optimizer, is_post_norm=is_post_norm(last.remedies[0].config))} "
     seen = _seen(last)
     if seen is None:
         if last.deep.depth < last.shallow.depth:
@@ -367,19 +369,6 @@ def _legend(advices: Sequence[Advice]) -> str:
         f"{seen['from_layers']} to {seen['layers']} layers, {seen['num_steps']:,} steps, {seen['num_seeds']} seeds; "
         f"asked: {last.deep.d_model} wide, {layers_text(last.shallow)} to {layers_text(last.deep)} layers."
     )
-
-
-def _no_later(advice: Advice) -> str:
-    """Why no law of later steps is shown."""
-    if advice.optimizer in FIRST_STAYS:
-        return (
-            f"In the models measured under {advice.optimizer} the first step's own law was nearest to later steps, too."
-        )
-    if advice.optimizer not in LATER:
-        return f"No law of later steps was held against training under {advice.optimizer}."
-    if is_post_norm(advice.remedies[0].config):
-        return "The laws of later steps failed in post-norms, so none is shown."
-    return "No law of later steps is derived for this network."
 
 
 # ---------------------------------------------------------------- why

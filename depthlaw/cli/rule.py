@@ -226,6 +226,8 @@ def _advise_command(answer: Entry) -> str | None:
 
 def _update(side: Entry, of: str, answer: Entry) -> str:
     """Whether the update of the rule's matrices is flat, by each way that it is derived here."""
+    from depthlaw.advice.remedy import no_later
+
     order, network = side["update_order"], (answer["activation"], answer["norm_kind"])
     goes = "is the same at any depth" if order == "1" else f"grows as {order}"
     what = f"The update{of}, what one step of these matrices changes the output by,"
@@ -241,7 +243,10 @@ def _update(side: Entry, of: str, answer: Entry) -> str:
         parts[-1] += f", x {other['other_growth']:.3g} beside an embedding of std {other['other_std']:g}"
     if (later := answer["other_roles"]["later"]) is not None:
         parts.append(f"behind the first few steps, by a law that held of some decoders, x {later['growth']:.3g}")
-    return f"{'; '.join(parts)}."
+    why = ""
+    if later is None and answer["other_roles"]["not_computed"] is None:
+        why = f" {no_later(answer['optimizer'], is_post_norm=answer['norm'] == 'post')}"
+    return f"{'; '.join(parts)}.{why}"
 
 
 def _left_open(others: Entry) -> str:

@@ -26,6 +26,7 @@ from depthlaw.paper_checks.experiments.after_start import (
 )
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
 from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.paper_checks.pages.training.after_start import by_role
 from depthlaw.paper_checks.routes.training.after_start import (
     UNITS,
     Course,
@@ -118,6 +119,31 @@ def test_the_unit_holds_elsewhere_where_lives_are_the_same_there(longer: float, 
     assert found_on is not None and there is not None
     assert found_on.best == UNITS[2]
     assert holds_elsewhere(UNITS[2], found_on, there) is wanted
+
+
+def test_of_a_role_the_step_in_full_is_beside_its_first_order() -> None:
+    """Of moves that are in full half of it at 4 layers, and fall behind it by a quarter of the exponent; none of the
+    runs that were not trained anew."""
+    book = made(lambda trial, _: float(trial.num_layers))
+    for trial in book.trials:
+        looks_of = [
+            look.model_copy(
+                update={"moves": look.moves.model_copy(update={"in_full": {"update": 2.0 * trial.num_layers**0.75}})}
+            )
+            for look in book[trial].looks
+            if look.moves is not None and trial.scheme == "gpt2"
+        ]
+        if looks_of:
+            book[trial] = book[trial].model_copy(update={"looks": looks_of})
+    having, lacking = (Course.of(Case(scheme), book) for scheme in ("gpt2", "pre-ln"))
+    assert (having.roles_in_full, lacking.roles_in_full) == (["update"], [])
+    assert having.slopes(0, in_full=True) == pytest.approx([0.75] * SEEDS)
+    first, last = by_role([lacking, having])
+    assert (first["step"], last["step"]) == (0, looks(ADAMW)[-1])
+    assert first["heads"] == ["role", "gpt2: in full less to first order", "gpt2: in full over first order"]
+    ((role, less, over),) = first["rows"]
+    assert role == "update" and less.startswith("-0.25 [")
+    assert over.startswith(f"{2 * LAYERS[-1] ** -0.25 * fmean(1 / (1 + seed / 100) for seed in range(SEEDS)):.2f} [")
 
 
 def test_the_parts_of_a_step_contradict_the_laws_that_they_do_not_fit() -> None:

@@ -178,7 +178,7 @@ def after_start(record: Record, opening: str, images: str) -> str:
         laws=[_laws_row(course) for course in fast],
         verdict_of_law=_verdict_of_law(every),
         part_heads=["network", "step", "not shared", "along", "other's loss", "agreement", "over independent"],
-        in_full=[*_by_role(fast)],
+        in_full=[*by_role(fast)],
         parts=[row for course in parted for row in _part_rows(course)],
         contradicted=_contradicted(parted),
         made_heads=[
@@ -228,7 +228,7 @@ def _in_full(every: Sequence[Course]) -> list[list[str]]:
     return [[_name(course), *(_words(course.slopes(0, what)) for what in ("update", "whole"))] for course in rows]
 
 
-def _by_role(several: Sequence[Course]) -> Iterator[dict[str, Any]]:
+def by_role(several: Sequence[Course]) -> Iterator[dict[str, Any]]:
     """Of the networks that have the step in full by role, at the first look and the last: by how much a role's exponent
     is another one in full, and what the role changes in full over that to first order, at the largest depth."""
     having = [course for course in several if course.roles_in_full]

@@ -461,8 +461,8 @@ def in_readme(record: Record) -> str:
         if several:
             part = {"optimizer": words, "num": len(several), "shown": names}
             paying = [one.case.name for one in several if route.pays(one, one.deepest)]
-            part |= {"num_paying": len(paying), "ends": [_gained(*pair) for pair in (*shown[:1], *shown[1:][-1:])]}
-            parts.append(part | {"none": [one.case.name for one in several if one.case.name not in names]})
+            ends = [_gained(*pair) for pair in (*shown[:1], *shown[1:][-1:])]
+            parts.append(part | {"num_paying": len(paying), "ends": ends})
     return section(
         "training",
         "gain_in_readme",
@@ -471,15 +471,14 @@ def in_readme(record: Record) -> str:
         trial=record.experiment.arms[0].trial,
         seeds=span([len(one.seeds) for one in main]),
         parts=parts,
-        of_longer=[long.case.name for _, long in route.longer(every)],
         advised=route.ADVISED,
         anew=[*dict.fromkeys(f"{end:z.2f}" for end in (min(anew), max(anew)))] if anew else [],
         least=NONE,
         costing=_shown_to_cost(main),
         better=_shown(main, route.Transfer.gain_over_few_layers, 1),
         longer=LONGER,
-        lasting=[row for row in _lasting(every) if row[-1] == _LASTS[True]],
-        gone=[row for row in _lasting(every) if row[-1] == _LASTS[False]],
+        lasting=[row[:2] for row in _lasting(every) if row[-1] == _LASTS[True]],
+        gone=[row[:2] for row in _lasting(every) if row[-1] == _LASTS[False]],
     ).strip()
 
 
@@ -489,9 +488,9 @@ def _most(one: route.Transfer) -> str | None:
     return max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean, default=None)
 
 
-def _gained(one: route.Transfer, way: str) -> tuple[str, str, str, bool]:
-    """The model, the way, what it gains, and whether the model learns nothing as it is."""
-    return one.case.name, way, interval(one.gain(way, one.deepest), 2), _learns_nothing(one)
+def _gained(one: route.Transfer, way: str) -> tuple[str, str, bool]:
+    """The model, what the way gains, and whether the model learns nothing as it is."""
+    return one.case.name, interval(one.gain(way, one.deepest), 2), _learns_nothing(one)
 
 
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:

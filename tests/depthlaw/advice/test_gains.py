@@ -18,6 +18,7 @@ from depthlaw.recipes.catalogue import recipe
 from depthlaw.sims.config import ModelConfig
 from depthlaw.system.page import Page
 from depthlaw.theory.schemes import scheme
+from tests.command import told
 
 
 def of(name: str) -> tuple[ModelConfig, ModelConfig]:
@@ -183,9 +184,9 @@ def test_the_table_has_what_transfer_cost_the_later_law_and_how_far_the_runs_are
     assert bool(training) == (columns == "80")
     last = -1 if training else -3
     assert later is not None and cells(steps, last)["depth-mup"] == f"x {later:.3g}"
-    for column, told in ((-2, ("0.10 [0.05, 0.15]", "derived only", "-")), (-1, ("0.02 [-0.03, 0.07]", "-"))):
+    for column, wanted in ((-2, ("0.10 [0.05, 0.15]", "derived only", "-")), (-1, ("0.02 [-0.03, 0.07]", "-"))):
         found = cells(training or text, column)
-        assert (found["depth-mup"], found["learning-rates"]) == told[:2]
+        assert (found["depth-mup"], found["learning-rates"]) == wanted[:2]
         assert found["nothing"] == ("-" if column == -2 else "0.30 [0.10, 0.50]")
     said = " ".join(text.split())
     assert "Trained: gpt2, 32 wide, under adamw, 4 to 32 layers, 120 steps, 5 seeds; asked: 64 wide, 2 to 8" in said
@@ -241,6 +242,8 @@ def test_why_no_later_law_is_shown(scheme: str, optimizer: str, reason: str) -> 
     asked = advise(scheme=scheme, optimizer=optimizer, from_layers=2, layers=4, width=64, num_tokens=2)
     assert {asked.after_start(remedy) for remedy in asked.remedies} == {None}
     assert reason in " ".join(str(asked).split()) and "Later:" not in str(asked)
+    of_rule = ["--norm", scheme.removesuffix("-ln"), "--optimizer", optimizer, "--arch", "decoder", "--layers", "4"]
+    assert reason in " ".join(told("rule", *of_rule).split())
 
 
 @pytest.mark.parametrize(("shown", "other"), [("learning_rate", "learning-rate"), ("su_pre_adam", "depth-mup")])
