@@ -129,8 +129,8 @@ def _nothing(advices: Sequence[Advice]) -> str:
     nothing = next(remedy for remedy in last.remedies if remedy.name == "nothing")
     far = [f"of {layers_text(advice.deep)} layers {_far(advice.factors['update'])}" for advice in advices]
     text = (
-        f"If you change nothing, one {last.optimizer} step moves {last.name} {', '.join(far)} as "
-        f"{layers_text(last.shallow)}"
+        f"If you change nothing, one {last.optimizer} step of the branch matrices moves {last.name} {', '.join(far)} "
+        f"as {layers_text(last.shallow)}"
     )
     shares = {role: last.shares[role] for role in last.matters}
     matrices = [role for role in shares if role in BRANCH_ROLES]

@@ -179,8 +179,6 @@ _BEFORE, _BEHIND = (*_EVERY, "completep"), (*_EVERY, "su-adam")
 GPT2, LLAMA2, _VIT, _PLAIN, _LLAMA3 = (
     f"{OF_RECIPE}{name}" for name in ("gpt2", "llama-2", "vit", "gpt2-openai", "llama-3")
 )
-HALFWAY_UNDER_MUON: tuple[str, ...] = (GPT2, "deepnorm")
-"""The models whose 16 layers under Muon, the last part of the plan, are run. The others' are to come."""
 CASES = (
     # Under AdamW in a first look (seed 1000, 4 layers, 300 steps) the least loss was at 2^-9, 2^-8, 2^-6 and 2^-9 for
     # the first four: each grid has it in its upper half, since deeper models want lower rates where anything moves.
@@ -210,15 +208,8 @@ def cases(scale: Scale) -> tuple[Case, ...]:
     once = tuple(case for case in CASES if case.times == 1)
     if scale != SMALL:
         return once
-    halfway = (
-        replace(case, layers=(TUNED, DEEPER[0])) for case in once if case.shape == "gpt" and not is_to_come(case)
-    )
+    halfway = (replace(case, layers=(TUNED, DEEPER[0])) for case in once if case.shape == "gpt")
     return (*(replace(case, layers=(TUNED, DEEPER[-1])) for case in CASES), *halfway)
-
-
-def is_to_come(case: Case) -> bool:
-    """Whether its 16 layers at the small scale are planned, and not run yet."""
-    return case.optimizer == MUON and case.model not in HALFWAY_UNDER_MUON
 
 
 def make(scale: Scale) -> Experiment:

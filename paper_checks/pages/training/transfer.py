@@ -12,7 +12,7 @@ from depthlaw.paper_checks.experiments.after_start import ADAMW, MUON
 from depthlaw.paper_checks.experiments.base import LEAST_SEEDS
 from depthlaw.paper_checks.experiments.elsewhere import CONTROL, LONGEST, PLANS
 from depthlaw.paper_checks.experiments.scale import SMALL
-from depthlaw.paper_checks.experiments.transfer import CASES, DEEPER, LONGER, NONE, TUNED, Case, is_to_come
+from depthlaw.paper_checks.experiments.transfer import DEEPER, LONGER, NONE, TUNED, Case
 from depthlaw.paper_checks.experiments.transfer_laws import CORRELATIONS, FIRST, LATER, NO_MOVE, laws_of
 from depthlaw.paper_checks.pages.markdown import interval, section, span
 from depthlaw.paper_checks.pages.training.runs import Record
@@ -46,7 +46,6 @@ def transfer(record: Record, opening: str, images: str) -> str:
         lasting=[*_lasting(several)],
         depths=DEEPER,
         growing=[*_growing(deeper)],
-        to_come=[case.name for case in CASES if is_to_come(case)],
         guess=f"{several[0].guess:.2f}" if several else "",
         which=[_moves(of_one) for of_one in _by_optimizer(several)],
     )
