@@ -141,7 +141,7 @@ def _nothing(advices: Sequence[Advice]) -> str:
     worst = nothing.worst_role
     for role in carries:
         text += (
-            f". That is of the matrices: {WORDS[role]} carries the update itself, moves it {_far(shares[role])} as "
+            f". Beside these, {WORDS[role]} carries the update itself, moves it {_far(shares[role])} as "
             f"they do, and changes {times(last.factors[role])}"
         )
     if not carries and worst != most and nothing.worst > HELD * away(last.factors["update"]):
