@@ -28,19 +28,24 @@ LATER: Mapping[str, str] = dict.fromkeys(("adam", "adamw"), "aligned")
 first few."""
 FIRST_STAYS = ("muon+adamw",)
 """Optimizers under which the first step's own law was nearest to later steps in training."""
+LATER_FAILED = ("depth-mup", "deepnorm", "su-pre-adam")
+"""Schemes whose later steps in training the law that ``LATER`` has for their optimizer does not tell."""
 _EFFORT = 0.25
 IDENTITY = 0.1
 """A model whose branches together are less of the stream than this starts as the identity."""
 
 
-def no_later(optimizer: str, *, is_post_norm: bool) -> str:
-    """A sentence: why no law of later steps is shown."""
+def no_later(optimizer: str, *, is_post_norm: bool, scheme: str | None = None) -> str:
+    """A sentence: why no law of later steps is shown. scheme: the named scheme that the model is, if it is one."""
     if optimizer in FIRST_STAYS:
         return f"In the models measured under {optimizer} the first step's own law was nearest to later steps, too."
     if optimizer not in LATER:
         return f"No law of later steps was held against training under {optimizer}."
+    failed = "The law of later steps that is shown of other models failed in training in"
+    if scheme in LATER_FAILED:
+        return f"{failed} {scheme}, which has these numbers."
     if is_post_norm:
-        return "The laws of later steps failed in post-norms, so none is shown."
+        return f"{failed} deepnorm, the one post-norm that was measured."
     return "No law of later steps is derived for this network."
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from sympy import S
 
 from depthlaw.advice.records import training_runs
-from depthlaw.advice.remedy import LATER
+from depthlaw.advice.remedy import LATER, LATER_FAILED
 from depthlaw.network.embedding import LARGE, PUBLISHED, OtherEmbedding
 from depthlaw.network.kernel import update_of
 from depthlaw.network.predicted_rows import finite, shares
@@ -85,10 +85,10 @@ def other_roles(
     where it is not much below that, either.
 
     ``later``: how the matrices' update grows between these depths by the law that was nearest to training behind its
-    first few steps, once the optimizer has made them as large as Xavier's init is; None of a post-norm, where that law
-    failed, and of optimizers that it was not held against. ``unmoved``: what the optimizer's first step leaves at zero.
-    ``error``: the largest relative standard error of the quasi-random averages. ``not_computed`` says why, where it is
-    one layer and where the kernel rung knows no answer.
+    first few steps, once the optimizer has made them as large as Xavier's init is; None where that law
+    failed in training, and of optimizers that it was not held against. ``unmoved``: what the optimizer's first step
+    leaves at zero. ``error``: the largest relative standard error of the quasi-random averages. ``not_computed`` says
+    why, where it is one layer and where the kernel rung knows no answer.
     """
     asked = list(counts.values())
     answer: dict[str, Any] = {"asked": asked[0] if len(asked) == 1 else asked, "unmoved": []}
@@ -173,9 +173,11 @@ def _grown(
     other = None
     if other_std is not None and len(growths) == 2 and all(map(math.isfinite, growths)):
         other = OtherEmbedding(std=LARGE, growth=growths[0], other_std=other_std, other_growth=growths[1])
-    later = None
-    law = None if rule.norm == "post" else LATER.get(rule.optimizer)  # of post-norms it failed
-    if law is not None:
+    later, law = None, LATER.get(rule.optimizer)
+    has_failed = rule.norm == "post" or (
+        len(rule.sides) == 1 and named_scheme(rule_scheme(rule, rule.sides[0])) in LATER_FAILED
+    )
+    if law is not None and not has_failed:
         asked = Inputs(num_tokens=num_tokens), rule.optimizer, 1.0, 1
         before, after = (predict_after_start(law, network, *asked, effort=EFFORT).update for network in networks)
         grown_later = growth(before, after, FLAT)

@@ -261,6 +261,8 @@ def _in_short(gain: Mapping[str, Any]) -> str:
     beaten = f"; {' and '.join(gain['beaten_by'])} ended lower" if gain["beaten_by"] else ""
     runs = f"{gain['d_model']} wide, {gain['num_steps']:,} steps, {gain['num_seeds']} seeds"
     verdict = "no effect" if gain["is_none"] else _FOUND[gain["verdict"]]
+    if not gain["learns"]:
+        verdict = "no better than guessing, with it and without"
     took = (
         f"{_interval(gain)} nats off the loss from {gain['from_layers']} to {gain['layers']} layers of {like} ({runs})"
     )
@@ -352,7 +354,8 @@ def _legend(advices: Sequence[Advice]) -> str:
         text += (
             "Later: the same of all branch matrices together, behind the first few steps, once the optimizer has made "
             "matrices as large as Xavier's init, by the law that was nearest in training here; it held in some "
-            "decoders and failed in others, so nothing is ranked by it. "
+            "decoders and failed in others, and init was not forgotten there as it takes it to be, so nothing is "
+            "ranked by it. "
         )
     else:
         text += f"{no_later(last.optimizer, is_post_norm=is_post_norm(last.remedies[0].config))} "

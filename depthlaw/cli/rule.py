@@ -245,7 +245,8 @@ def _update(side: Entry, of: str, answer: Entry) -> str:
         parts.append(f"behind the first few steps, by a law that held of some decoders, x {later['growth']:.3g}")
     why = ""
     if later is None and answer["other_roles"]["not_computed"] is None:
-        why = f" {no_later(answer['optimizer'], is_post_norm=answer['norm'] == 'post')}"
+        asked = {"is_post_norm": answer["norm"] == "post", "scheme": answer["other_roles"]["scheme"]}
+        why = f" {no_later(answer['optimizer'], **asked)}"
     return f"{'; '.join(parts)}.{why}"
 
 

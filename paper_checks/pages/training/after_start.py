@@ -57,7 +57,7 @@ def in_short(record: Record) -> str:
         "after_start_in_short",
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
-        growing=[[_name(course), _steps(course)] for course in several if course.grows],
+        growing=[[_name(course), _steps(course)] for course in every if course.grows],
         seeds=min(len(course.seeds) for course in several),
         agreeing=[
             (
@@ -87,13 +87,13 @@ def _units_in_short(every: Sequence[Course], lives: route.Lives) -> Iterator[lis
 
 def _law_sets(every: Sequence[Course]) -> Iterator[tuple[str, Sequence[Course]]]:
     """The networks at a constant, large rate that a law is asked of together, of two seeds and more: those of the first
-    plan, and with the rest of the grid."""
-    for optimizer in (ADAMW, MUON):
-        planned, whole = (_under(optimizer, every, cases) for cases in (FAST, FAST + MORE))
+    plan, and all, which was planned of Muon alone."""
+    for optimizer, whose in {ADAMW: " (not planned)", MUON: ""}.items():
+        planned, whole = (_under(optimizer, every, cases) for cases in (FAST, FAST + OTHERS + MORE))
         if planned and min(len(course.seeds) for course in planned) >= LEAST_SEEDS:
             yield optimizer, planned
             if len(whole) > len(planned):
-                yield f"{optimizer}, all {len(whole)}", whole
+                yield f"{optimizer}, all {len(whole)}{whose}", whole
 
 
 def _law_row(name: str, several: Sequence[Course]) -> list[str]:
@@ -113,6 +113,8 @@ def in_readme(record: Record) -> str:
     steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
     known = [life for life in steps if life is not None]
     starts = [(slopes, slope_of("first", course.case)) for course in every if (slopes := course.slopes(0))]
+    beyond = [not _is_within(estimate(slopes), predicted) for slopes, predicted in starts]
+    laws = {several[0].case.optimizer: several for _, several in _law_sets(every)}
     of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (last, route.UNITS[0]))
     of_sgd = route.lives(_under(MOMENTUM, every))
     text = section(
@@ -123,6 +125,9 @@ def in_readme(record: Record) -> str:
         of_sgd=None if of_sgd is None else f"{of_sgd.typical(last):.2g}",
         num_of_sgd=None if of_sgd is None else of_sgd.num,
         apart=f"{max(abs(fmean(slopes) - predicted) for slopes, predicted in starts):.2f}",
+        num_beyond=sum(beyond),
+        num_networks=len(beyond),
+        laws=[_law_row(*of) for of in laws.items()],
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
         scatter=f"{2**of_unit:.2f}",
@@ -314,6 +319,10 @@ def _name(course: Course) -> str:
 def _is_flat(course: Course) -> bool:
     slope = estimate(course.slopes(0))
     return slope.low is not None and slope.high is not None and slope.low > -FLAT and slope.high < FLAT
+
+
+def _is_within(found: Estimate, value: float) -> bool:
+    return found.low is not None and found.high is not None and found.low <= value <= found.high
 
 
 def _words(values: Sequence[float]) -> str:

@@ -301,6 +301,7 @@ def elsewhere_in_readme(record: Record) -> str:
                 "finer": interval(estimate([slope for slope in one.slopes_through_five if slope is not None]), 2),
                 "is_first_refuted": FIRST in one.refuted(),
                 "is_no_move_refuted": NO_MOVE in one.refuted(),
+                "are_all_refuted": len(one.refuted()) == len(laws_of(one.case.optimizer)),
             }
             for one in several
         ],
@@ -370,7 +371,8 @@ def _nearest_row(several: Sequence[route.Transfer], which: str = "") -> Iterator
 def gains(record: Record) -> list[dict[str, Any]]:
     """What each remedy gained at the largest depth, in nats to four digits, as ``advise`` reads it: a row for each
     model, optimizer and remedy. transfer, as_it_is: what the tuned rate costs there beside the best, with the remedy
-    and without. longer, halfway: the gain in longer runs, and at the depth before, where it has them."""
+    and without. learns: whether it is better than guessing there, with the remedy or without. longer, halfway: the gain
+    in longer runs, and at the depth before, where it has them."""
     rows, several = [], route.transfers(record.book, record.scale)
     longer = {short.case: long for short, long in route.longer(several)}
     halves = {(half.case.model, half.case.optimizer): half for half in several if half.case.is_halfway}
@@ -392,6 +394,8 @@ def gains(record: Record) -> list[dict[str, Any]]:
             numbers["transfer"] = _numbers(one.transfer_cost(remedy, layers))
             numbers["as_it_is"] = _numbers(one.transfer_cost(route.NOTHING, layers))
             numbers["is_none"] = gain.low is not None and gain.high is not None and -NONE < gain.low < gain.high < NONE
+            least = min(fmean(one.at_tuned(way, layers)) for way in (remedy, route.NOTHING))
+            numbers["learns"] = least < one.guess
             numbers |= {"verdict": one.verdict(remedy, layers), "beaten_by": one.beaten_by(remedy, layers)}
             whose = {"model": case.name, "optimizer": case.optimizer, "remedy": remedy}
             rows.append(whose | shape | kind | numbers)
@@ -427,6 +431,7 @@ def in_short(record: Record, optimizer: str = ADAMW) -> str:
         rows=rows if more else [row[:-1] for row in rows],
         least=NONE,
         costing=_shown_to_cost(several),
+        costly=_costly(several),
         below_tuning=_shown(several, route.Transfer.gain_over_tuning, -1),
         better=_shown(several, route.Transfer.gain_over_few_layers, 1),
         num_gaining=sum(row[1] != "none" for row in rows),
@@ -528,6 +533,19 @@ def _shown_to_cost(several: Sequence[route.Transfer]) -> list[tuple[str, list[st
             if one.verdict(remedy, one.deepest) == -1:
                 by_remedy.setdefault(remedy, []).append(one.case.name)
     return [*by_remedy.items()]
+
+
+def _costly(several: Sequence[route.Transfer]) -> list[tuple[str, list[str]]]:
+    """By model, what the remedies cost by the plan at their own best rates: those of which it is shown."""
+    by_model = {
+        one.case.name: [
+            f"{remedy} {interval(cost, 2)}"
+            for remedy in one.case.remedies
+            if route.is_cost(cost := one.remedy_cost(remedy, one.deepest))
+        ]
+        for one in several
+    }
+    return [(name, ways) for name, ways in by_model.items() if ways]
 
 
 def _readme_row(one: route.Transfer) -> list[str]:
