@@ -8,6 +8,7 @@ from statistics import fmean
 
 import pytest
 
+from depthlaw.advice.remedy import FIRST_STAYS, LATER, LATER_FAILED
 from depthlaw.network.trials import Trial
 from depthlaw.paper_checks.experiments import experiment
 from depthlaw.paper_checks.experiments.after_start import (
@@ -17,6 +18,7 @@ from depthlaw.paper_checks.experiments.after_start import (
     LATE,
     LAYERS,
     MOMENTUM,
+    MORE,
     MUON,
     OTHERS,
     PLANNED,
@@ -26,6 +28,7 @@ from depthlaw.paper_checks.experiments.after_start import (
 )
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
 from depthlaw.paper_checks.experiments.base import Book
+from depthlaw.paper_checks.pages.training import runs
 from depthlaw.paper_checks.pages.training.after_start import by_role
 from depthlaw.paper_checks.routes.training.after_start import (
     UNITS,
@@ -172,6 +175,17 @@ def test_the_nearest_law_is_the_one_that_was_put_in() -> None:
         assert "first" in worse
         assert all(holds(law, course) for course in several)
         assert not all(holds("first", course) for course in several)
+
+
+def test_advise_shows_the_law_that_was_nearest_and_knows_where_it_failed() -> None:
+    """By the record, of all networks that were measured at a constant rate."""
+    every = courses(runs.records()["after-start"].book, FAST + OTHERS + MORE)
+    for optimizer, law in {ADAMW: LATER[ADAMW], MUON: "first"}.items():
+        several = [course for course in every if course.case.optimizer == optimizer]
+        assert nearest(distances(several))[0] == law
+        if optimizer == ADAMW:
+            assert {course.case.scheme for course in several if not holds(law, course)} == {*LATER_FAILED}
+    assert FIRST_STAYS == (MUON,)
 
 
 def test_kept_laws_are_those_that_are_derived_now() -> None:

@@ -134,6 +134,7 @@ def test_a_gain_lasts_where_longer_runs_show_it_too() -> None:
     rows = {row["remedy"]: row for row in transfer_page.gains(Record.of("transfer", book))}
     assert rows["depth-mup"]["longer"] == {"times": 10, "mean": 0.2, "low": 0.2, "high": 0.2, "num_seeds": SEEDS}
     assert "longer" not in rows["completep"]
+    assert all(row["learns"] for row in rows.values())
 
 
 def test_a_gain_grows_with_depth_where_the_seeds_that_have_both_say_so() -> None:

@@ -135,6 +135,8 @@ def test_an_interval_around_nothing_longer_runs_and_no_runs_are_said(monkeypatch
     assert known_of(asked.named("learning-rates")).startswith("derived only") and "Derived only" in text
     row["is_none"] = False
     assert "no verdict, 0.00" in " ".join(str(advice()).split())
+    row["learns"] = False
+    assert "Trained here: no better than guessing, with it and without, 0.00" in " ".join(str(advice()).split())
 
 
 def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
@@ -159,6 +161,7 @@ def rows(verdict: int = 0, **beaten_by: list[str]) -> list[dict[str, Any]]:
         "as_it_is": {"mean": 0.3, "low": 0.1, "high": 0.5},
         "verdict": verdict,
         "is_none": False,
+        "learns": True,
     }
     several = beaten_by or {"depth_mup": []}
     return [shared | {"remedy": name.replace("_", "-"), "beaten_by": own} for name, own in several.items()]
@@ -235,7 +238,7 @@ def test_all_ways_of_an_answer_are_told_by_the_same_runs() -> None:
     [
         ("pre-ln", "muon+adamw", "the first step's own law was nearest to later steps"),
         ("pre-ln", "lion", "No law of later steps was held against training under lion"),
-        ("post-ln", "adamw", "failed in post-norms"),
+        ("post-ln", "adamw", "failed in training in deepnorm, the one post-norm that was measured"),
     ],
 )
 def test_why_no_later_law_is_shown(scheme: str, optimizer: str, reason: str) -> None:

@@ -38,6 +38,8 @@ from depthlaw.theory.symbols import L, M
 from tests.command import document, options, told
 
 D_MODEL = "1024"
+FAILED = "su-pre-adam"
+"""A rule's own scheme in which the law of later steps failed in training."""
 RULE = ("q", "k", "v", "out", "fc1", "fc2")
 WITHIN = 0.2
 """What the fewer tokens may change a growth over 8 times the depth by."""
@@ -97,21 +99,22 @@ def test_other_roles_grow_as_predicted(norm: str, optimizer: str, arch: str, num
     assert set(others["roles"]) == {role for role, update in shallow.roles.items() if update and role not in RULE}
 
 
-def test_what_it_goes_by_later_is_told_where_the_law_held() -> None:
-    """As ``advise`` has the matrices of the same networks. Not of post-norms, and not of optimizers without the law."""
-    rule = solve_rule("pre", "adamw", "decoder")
+def test_what_it_goes_by_later_is_told_where_the_law_did_not_fail() -> None:
+    """As ``advise`` has the matrices of the same networks. Not of the schemes in which it failed in training, of
+    post-norms, and of optimizers without the law."""
+    rule = solve_rule("sub", "adamw", "decoder")
     later = command.other_roles(rule, {str(rule.sides[0].num_layers): 16})["later"]
+    tokens = rule_roles.tokens_of("sub", None)
     networks = [
-        Network(
-            scheme=rule_scheme(rule, rule.sides[0]), num_sublayers=2 * n, arch="decoder", num_tokens=rule_roles.TOKENS
-        )
+        Network(scheme=rule_scheme(rule, rule.sides[0]), num_sublayers=2 * n, arch="decoder", num_tokens=tokens)
         for n in (2, 16)
     ]
     few, many = (network.after_start("adamw", 2.0**-4, 16, laws=(later["law"],))[later["law"]] for network in networks)
     assert later["growth"] == pytest.approx(many / few, rel=WITHIN)
-    for norm, optimizer in (("post", "adamw"), ("pre", "sgd")):
+    for norm, optimizer, scheme in (("post", "adamw", "su-adam"), ("pre", "sgd", None), ("pre", "adamw", FAILED)):
         rule = solve_rule(norm, optimizer, "decoder")
-        assert command.other_roles(rule, {str(rule.sides[0].num_layers): 16})["later"] is None
+        others = command.other_roles(rule, {str(rule.sides[0].num_layers): 16})
+        assert others["later"] is None and scheme in (None, others["scheme"])
 
 
 def test_what_the_update_does_beside_the_users_embedding() -> None:
