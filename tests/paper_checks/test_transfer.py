@@ -111,6 +111,10 @@ def test_what_was_shown_of_a_way_and_which_beat_it() -> None:
         "depth-mup": (1, []),
         "completep": (1, []),
     }
+    steady = made(lambda trial, remedy: loss(trial, "completep" if remedy == "learning-rate" else remedy))
+    said = transfer_page.in_short(Record.of("transfer", steady))
+    (costs,) = (line for line in said.splitlines() if line.startswith("- What a way costs by the plan"))
+    assert f"shown to be above 0.05 nats in {one.case.name}: {ADVISED} 0." in costs and "depth-mup" not in costs
 
 
 def test_a_gain_lasts_where_longer_runs_show_it_too() -> None:
@@ -169,7 +173,7 @@ def test_a_gain_grows_with_depth_where_the_seeds_that_have_both_say_so() -> None
     assert seeds == {(32, SEEDS, 16, SEEDS - 1)} and len(gains) == len(CASE.remedies)
     assert {row["remedy"]: row["halfway"]["mean"] for row in gains}[ADVISED] == 0.2
     said = transfer_page.in_short(Record.of("transfer", book))
-    told = f"the gain grows ({ADVISED} in {MODEL}), grows (completep in {MODEL}); of the other 2 pairs of way and model"
+    told = f"the gain grows with {ADVISED} in {MODEL}, completep in {MODEL}; of the other 2 pairs of way and model"
     assert "From 16 to 32 layers (3 seeds) " + told in said
     alike = transfer_page.in_short(Record.of("transfer", made(moves)))
     assert f"Whether the ways gain more at 32 layers than at 16, {SEEDS} seeds do not tell." in alike
@@ -254,7 +258,9 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
     found = told[MODEL, MUON, "depth-mup"]
     assert (found["mean"], found["num_seeds"], found["verdict"]) == (pytest.approx(0.2), 3, 1)
     text = transfer_page.in_short(record, MUON)
-    assert text.startswith("Under Muon beside AdamW some way is shown to gain in 1 of 1 models. None is shown to cost")
+    assert text.startswith(
+        "Under Muon beside AdamW some way is shown to gain in 1 of 1 models. None is shown to add 0.05 nats."
+    )
     assert f"| {MODEL} (3 of 5 seeds) | depth-mup | depth-mup | 2.01 | 2.21 |" in text
     heads = text.split("\n\n")[1].splitlines()[0]
     own = CASES[MODEL, MUON, 1].remedies

@@ -109,7 +109,10 @@ def test_what_it_goes_by_later_is_told_where_the_law_did_not_fail() -> None:
         Network(scheme=rule_scheme(rule, rule.sides[0]), num_sublayers=2 * n, arch="decoder", num_tokens=tokens)
         for n in (2, 16)
     ]
-    few, many = (network.after_start("adamw", 2.0**-4, 16, laws=(later["law"],))[later["law"]] for network in networks)
+    few, many = (  # once a matrix is as large as Xavier's init
+        network.after_start("adamw", network.d_model**-0.5, 1, laws=(later["law"],))[later["law"]]
+        for network in networks
+    )
     assert later["growth"] == pytest.approx(many / few, rel=WITHIN)
     for norm, optimizer, scheme in (("post", "adamw", "su-adam"), ("pre", "sgd", None), ("pre", "adamw", FAILED)):
         rule = solve_rule(norm, optimizer, "decoder")
