@@ -26,8 +26,8 @@ HELD = 1.1
 LATER: Mapping[str, str] = dict.fromkeys(("adam", "adamw"), "aligned")
 """By optimizer, the law of ``theory.kernel.after_start`` that was nearest to what steps moved in training behind the
 first few."""
-FIRST_STAYS = ("muon+adamw",)
-"""Optimizers under which the first step's own law was nearest to later steps in training."""
+NOT_TOLD = ("muon+adamw",)
+"""Optimizers under which the law that was nearest to later steps in training was not told from the first step's own."""
 LATER_FAILED = ("depth-mup", "deepnorm", "su-pre-adam")
 """Schemes whose later steps in training the law that ``LATER`` has for their optimizer does not tell."""
 _EFFORT = 0.25
@@ -37,8 +37,8 @@ IDENTITY = 0.1
 
 def no_later(optimizer: str, *, is_post_norm: bool, scheme: str | None = None) -> str:
     """A sentence: why no law of later steps is shown. scheme: the named scheme that the model is, if it is one."""
-    if optimizer in FIRST_STAYS:
-        return f"In the models measured under {optimizer} the first step's own law was nearest to later steps, too."
+    if optimizer in NOT_TOLD:
+        return f"In training under {optimizer} no law of later steps was told from the first step's own."
     if optimizer not in LATER:
         return f"No law of later steps was held against training under {optimizer}."
     failed = "The law of later steps that is shown of other models failed in training in"

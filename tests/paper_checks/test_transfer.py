@@ -88,9 +88,9 @@ def test_gains_and_costs_are_what_was_put_in() -> None:
     assert [slope for slope in one.slopes if slope is not None] == pytest.approx([-2 / 3] * SEEDS, abs=0.02)
     assert pays(one, 32) is True
     said = transfer_page.in_readme(Record.of("transfer", made(moves)))
-    assert f"{SEEDS} seeds" in said and ": in 1 of 1 models under AdamW (0.40 [0.40, 0.40] in pre-ln)." in said
-    assert "a rate tuned anew the best ways take off 0.00." in said
-    assert "the first answer when this was planned, gains in 1." in said
+    assert f"{SEEDS} seeds" in said and "in 1 of 1 models under AdamW (by 0.40 [0.40, 0.40] nats in pre-ln);" in said
+    assert "Beside a deeper model tuned anew the best ways take off 0.00." in said
+    assert f"{ADVISED} alone, of which the plan asked, in 1." in said
     assert is_cost(one.transfer_cost("nothing", 32)) is True and is_cost(one.remedy_cost(ADVISED, 32)) is False
 
 
@@ -268,7 +268,7 @@ def test_runs_under_muon_are_told_as_such_and_so_is_how_few_seeds_they_have() ->
     assert transfer_page.in_short(record) == ""
     more = made(loss, SEEDS, models=(f"{OF_RECIPE}gpt2",), optimizer=MUON)
     both = Record.of("transfer", Book({trial: book[trial] for book in (record.book, more) for trial in book.trials}))
-    assert "in 2 of 2 models under Muon beside AdamW (0.20 [" in transfer_page.in_readme(both)
+    assert "in 2 of 2 models under Muon beside AdamW (by 0.20 [" in transfer_page.in_readme(both)
 
 
 def test_a_model_of_more_seeds_is_not_judged_by_the_fewer_of_another_alone() -> None:

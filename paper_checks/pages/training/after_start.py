@@ -183,7 +183,7 @@ def after_start(record: Record, opening: str, images: str) -> str:
         laws=[_laws_row(course) for course in fast],
         verdict_of_law=_verdict_of_law(every),
         part_heads=["network", "step", "not shared", "along", "other's loss", "agreement", "over independent"],
-        in_full=[*by_role(fast)],
+        in_full=[*by_role(_under(ADAMW, fast))],
         parts=[row for course in parted for row in _part_rows(course)],
         contradicted=_contradicted(parted),
         made_heads=[

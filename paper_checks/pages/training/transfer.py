@@ -482,7 +482,6 @@ def in_readme(record: Record) -> str:
         better=_shown(main, route.Transfer.gain_over_few_layers, 1),
         longer=LONGER,
         lasting=[row[:2] for row in _lasting(every) if row[-1] == _LASTS[True]],
-        gone=[row[:2] for row in _lasting(every) if row[-1] == _LASTS[False]],
     ).strip()
 
 
@@ -492,9 +491,9 @@ def _most(one: route.Transfer) -> str | None:
     return max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean, default=None)
 
 
-def _gained(one: route.Transfer, way: str) -> tuple[str, str, bool]:
-    """The model, what the way gains, and whether the model learns nothing as it is."""
-    return one.case.name, interval(one.gain(way, one.deepest), 2), _learns_nothing(one)
+def _gained(one: route.Transfer, way: str) -> tuple[str, str]:
+    """The model, and what the way gains."""
+    return one.case.name, interval(one.gain(way, one.deepest), 2)
 
 
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
@@ -507,11 +506,6 @@ def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
         in_some = "" if num == len(losses) else f" (in {num} of {len(losses)} seeds)"
         guesses += [(f"{one.case.name}{in_some}", f"{one.guess:.2f}")] if num else []
     return guesses
-
-
-def _learns_nothing(one: route.Transfer) -> bool:
-    """Whether it is no better than guessing as it is at the largest depth, in the mean over the seeds."""
-    return fmean(one.at_tuned(route.NOTHING, one.deepest)) >= one.guess
 
 
 def _shown(
