@@ -145,6 +145,7 @@ def test_of_a_role_the_step_in_full_is_beside_its_first_order() -> None:
     assert (first["step"], last["step"]) == (0, looks(ADAMW)[-1])
     assert first["heads"] == ["role", "gpt2: in full less to first order", "gpt2: in full over first order"]
     ((role, less, over),) = first["rows"]
+    assert (first["bent"], first["networks"]) == ([("update", ["gpt2"])], ["gpt2"])
     assert role == "update" and less.startswith("-0.25 [")
     assert over.startswith(f"{2 * LAYERS[-1] ** -0.25 * fmean(1 / (1 + seed / 100) for seed in range(SEEDS)):.2f} [")
 

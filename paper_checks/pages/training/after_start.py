@@ -36,7 +36,7 @@ from depthlaw.paper_checks.routes.training.after_start import Course
 from depthlaw.sims.stats import Estimate, estimate
 from depthlaw.theory.kernel.after_start import LAWS
 
-LEAST_SEEDS = 2
+LEAST_SEEDS, BENT = 2, 0.05
 NOTHING, ABSENT = "-", "Not in the record yet."
 _SHOWN = (1, 4, 16, 64)
 """Steps whose exponents the table has, beside the first and the last."""
@@ -73,6 +73,8 @@ def in_short(record: Record) -> str:
         units=[] if lives is None else [*_units_in_short(every, lives)],
         back=_back(every),
         in_full=_in_full(every),
+        by_role=[*by_role(_under(ADAMW, fast))],
+        bent=BENT,
         laws=[_law_row(*of) for of in _law_sets(every)],
     ).strip()
 
@@ -241,8 +243,14 @@ def by_role(several: Sequence[Course]) -> Iterator[dict[str, Any]]:
         there = [course for course in having if step in course.steps]
         roles = dict.fromkeys(role for course in there for role in course.roles_in_full)
         wanted = {"in full less to first order": _bent, "in full over first order": Course.over_first_order}
+        bent = {
+            role: [_short(course) for course in there if role in course.roles_in_full and _is_bent(course, step, role)]
+            for role in roles
+        }
         yield {
             "step": step,
+            "bent": [(role, names) for role, names in bent.items() if names],
+            "networks": [_short(course) for course in there],
             "heads": ["role", *(f"{_short(course)}: {what}" for what in wanted for course in there)],
             "rows": [
                 [
@@ -262,6 +270,12 @@ def _bent(course: Course, step: int, role: str) -> list[float]:
     """The exponent in full less that to first order, of each seed."""
     both = course.slopes(step, role, in_full=True), course.slopes(step, role)
     return [in_full - first for in_full, first in zip(*both, strict=True)]
+
+
+def _is_bent(course: Course, step: int, role: str) -> bool:
+    """Whether the exponent in full is shown to be another one, by at least BENT."""
+    less = estimate(_bent(course, step, role))
+    return abs(less.mean) >= BENT and not _is_within(less, 0.0)
 
 
 def _short(course: Course) -> str:
