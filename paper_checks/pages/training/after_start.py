@@ -58,6 +58,7 @@ def in_short(record: Record) -> str:
         layers=LAYERS,
         d_model=record.experiment.arms[0].trial.d_model,
         growing=[[_name(course), _steps(course)] for course in every if course.grows],
+        lasting=_lasting(every),
         seeds=min(len(course.seeds) for course in several),
         agreeing=[
             (
@@ -87,6 +88,21 @@ def _units_in_short(every: Sequence[Course], lives: route.Lives) -> Iterator[lis
         yield [there.name, lives.best, there.scatter, there.typical, there.verdict]
 
 
+def _lasting(every: Sequence[Course]) -> list[tuple[str, int, list[str]]]:
+    """By optimizer, the steps that were measured, and the networks whose growth is not halved in every seed by then."""
+    by_optimizer: dict[str, list[str]] = {}
+    for course in every:
+        if course.grows and route.over_seeds(course.half_lives) is None:
+            by_optimizer.setdefault(course.case.optimizer, []).append(_short(course))
+    return [(optimizer, STEPS[optimizer], names) for optimizer, names in by_optimizer.items()]
+
+
+def _is_more_in_full(course: Course) -> bool:
+    pairs = zip(course.slopes(0, "whole"), course.slopes(0), strict=True)
+    more = estimate([whole - first for whole, first in pairs])
+    return more.mean >= BENT and more.low is not None and more.low > 0
+
+
 def _law_sets(every: Sequence[Course]) -> Iterator[tuple[str, Sequence[Course]]]:
     """The networks at a constant, large rate that a law is asked of together, of two seeds and more: those of the first
     plan, and all, which was planned of Muon alone."""
@@ -114,7 +130,8 @@ def in_readme(record: Record) -> str:
     growing = [course for course in found_on if course.case.scheme in ("pre-ln", "gpt2")]
     steps = [course.life(n, seed) for course in growing for n in LAYERS for seed in range(len(course.seeds))]
     known = [life for life in steps if life is not None]
-    starts = [(slopes, slope_of("first", course.case)) for course in every if (slopes := course.slopes(0))]
+    fast = [course for course in every if not course.case.way]  # the others begin with the same step
+    starts = [(slopes, slope_of("first", course.case)) for course in fast if (slopes := course.slopes(0))]
     beyond = [not _is_within(estimate(slopes), predicted) for slopes, predicted in starts]
     laws = {several[0].case.optimizer: several for _, several in _law_sets(every)}
     of_unit, of_steps = (fmean(lives.scatter[unit]) for unit in (last, route.UNITS[0]))
@@ -126,6 +143,13 @@ def in_readme(record: Record) -> str:
         num=lives.num,
         of_sgd=None if of_sgd is None else f"{of_sgd.typical(last):.2g}",
         num_of_sgd=None if of_sgd is None else of_sgd.num,
+        others_of_sgd=_typical(every, [case for case in MORE if case.optimizer == MOMENTUM], last),
+        lasting=_lasting(every),
+        more_in_full=[
+            (_short(course), *(_words(course.slopes(0, what)) for what in ("update", "whole")))
+            for course in fast
+            if course.case.optimizer == ADAMW and _is_more_in_full(course)
+        ],
         apart=f"{max(abs(fmean(slopes) - predicted) for slopes, predicted in starts):.2f}",
         num_beyond=sum(beyond),
         num_networks=len(beyond),

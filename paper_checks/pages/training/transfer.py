@@ -482,6 +482,7 @@ def in_readme(record: Record) -> str:
         better=_shown(main, route.Transfer.gain_over_few_layers, 1),
         longer=LONGER,
         lasting=[row[:2] for row in _lasting(every) if row[-1] == _LASTS[True]],
+        gone=[row[:2] for row in _lasting(every) if row[-1] == _LASTS[False]],
     ).strip()
 
 
@@ -491,9 +492,10 @@ def _most(one: route.Transfer) -> str | None:
     return max(gaining, key=lambda remedy: one.gain(remedy, one.deepest).mean, default=None)
 
 
-def _gained(one: route.Transfer, way: str) -> tuple[str, str]:
-    """The model, and what the way gains."""
-    return one.case.name, interval(one.gain(way, one.deepest), 2)
+def _gained(one: route.Transfer, way: str) -> tuple[str, str, bool]:
+    """The model, what the way gains, and whether the model is no better than guessing as it is, in the mean."""
+    is_from_nothing = fmean(one.at_tuned(route.NOTHING, one.deepest)) >= one.guess
+    return one.case.name, interval(one.gain(way, one.deepest), 2), is_from_nothing
 
 
 def _not_learning(several: Sequence[route.Transfer]) -> list[tuple[str, str]]:
