@@ -14,6 +14,7 @@ from typing import Any
 from depthlaw.network.lower import KINDS
 from depthlaw.sims.config import ModelConfig, SublayerConfig, Task
 from depthlaw.system.kept import kept
+from depthlaw.theory.kernel import points
 from depthlaw.theory.kernel.predict import (
     REPLICATES,
     Inputs,
@@ -29,6 +30,7 @@ SHARED = "its streams share their attentions, and what is derived has one stream
 """Why there is no prediction of streams side by side."""
 KIND_OF = {name: kind for kind, name in KINDS.items()}
 """Theory's kinds of sublayer by the names that sims have for them."""
+points.keeper.set(kept)
 
 
 def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer:

@@ -1,10 +1,14 @@
 """The quasi-random points: fixed, antithetic, of the moments of a normal, and others for each average."""
 
 import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
+from depthlaw.theory.kernel import points
 from depthlaw.theory.kernel.points import normals
 
 WHICH = ((0, 0), (3, 1), (999, 3), (5, 2, 1))
@@ -41,6 +45,27 @@ def test_moments_are_nearer_to_a_normals_than_random_ones_are(which: tuple[int, 
     quasi = errors(normals(2048, (16,), which))
     random = [errors(np.random.default_rng(seed).normal(size=(2048, 16))) for seed in range(8)]
     assert (np.array(quasi) < np.min(random, axis=0)).all()
+
+
+def test_points_that_are_kept_are_those_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit, as JSON has them; and they are not drawn again. Many are not kept."""
+    there: dict[str, str] = {}
+
+    def keep(asked: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        name = json.dumps(asked)
+        there[name] = there.get(name) or json.dumps(make())
+        return json.loads(there[name])
+
+    drawn = points._points(48, 5, 7)
+    token = points.keeper.set(keep)
+    try:
+        assert (points._points(48, 5, 7) == drawn).all() and len(there) == 1
+        points._points(points._MOST_KEPT // 16, 5, 7)
+        assert len(there) == 1
+        monkeypatch.setattr(points, "_sequence", None)
+        assert (points._points(48, 5, 7) == drawn).all()
+    finally:
+        points.keeper.reset(token)
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ the sublayers of a stack do not add up. Each point comes with its opposite, whic
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 _MOST_DIMENSIONS = 16_384
 """The most dimensions of one Sobol sequence; further dimensions are the same points in another order."""
 _SCRAMBLE = 20221122
+_UNIT = 2.0**-30
+"""The points of the sequence are whole multiples of it."""
+_MOST_KEPT = 200_000
+
+keeper: ContextVar[Callable[[Mapping[str, Any], Callable[[], Any]], Any] | None] = ContextVar("keeper", default=None)
+"""What keeps few points where somebody set it, by what they are asked by and how they are made: the library that draws
+them takes longer to load than all else."""
 
 
 def normals(number: int, shape: tuple[int, ...], which: tuple[int | Array, ...]) -> Array:
@@ -41,10 +50,22 @@ def _base(number: int, dimensions: int) -> tuple[Array, Array]:
     while left > 0:
         size = min(left, _MOST_DIMENSIONS)
         exponent = int(np.ceil(np.log2(number)))
-        sequence = _sequence(size, _SCRAMBLE + len(columns)).reset()
-        columns.append(sequence.random_base2(exponent)[:number])
+        columns.append(_points(size, exponent, _SCRAMBLE + len(columns))[:number])
         left -= size
     return np.concatenate(columns, axis=1), np.sqrt(_primes(dimensions)) % 1.0
+
+
+def _points(dimensions: int, exponent: int, seed: int) -> Array:
+    """The first 2^exponent points of a sequence, drawn or as they were kept."""
+
+    def draw() -> Array:
+        return _sequence(dimensions, seed).reset().random_base2(exponent)
+
+    keep = keeper.get()
+    if keep is None or dimensions << exponent > _MOST_KEPT:
+        return draw()
+    asked = {"points": [dimensions, exponent, seed]}
+    return np.array(keep(asked, lambda: (draw() / _UNIT).astype(int).tolist())) * _UNIT
 
 
 @cache
