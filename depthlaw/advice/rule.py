@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from sympy import Expr
@@ -13,6 +14,7 @@ from depthlaw.advice.remedy import IDENTITY, MATTERS
 from depthlaw.advice.rule_roles import beside, named_scheme, other_roles, trained_under
 from depthlaw.network.predicted_rows import percent
 from depthlaw.sims.config import BRANCH_ROLES
+from depthlaw.system.kept import kept
 from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.asymptotics.expansion import BeyondScaleError
 from depthlaw.theory.rules import check
@@ -192,31 +194,44 @@ def mean_field(rule: Rule, activation: str, norm_kind: str = "layernorm") -> dic
     """What the exact second moments of an FFN stack say of the rule: the magnitude argument is not taken on faith."""
     where, side = f"{activation}, {norm_kind}", rule.sides[0]
     answer: dict[str, Any] = {"activation": activation, "norm_kind": norm_kind}
-    try:
-        order = check.rule_order(rule, side, activation, norm_kind)
-    except BeyondScaleError as reason:
+    exact = _exact(rule, side, activation, norm_kind)
+    if "reason" in exact:
         unknown = dict.fromkeys(("order", "approximate", "is_flat", "flat_gain"))
-        return answer | unknown | {"says": f"mean field ({where}): {reason}"}
-    cells = order_cells(order)
-    text = str(cells["approximate"]).replace("N", str(side.num_layers))
-    is_flat = check.is_flat(order)
-    other = check.flat_gain(rule, side, activation, norm_kind)
+        return answer | unknown | {"says": f"mean field ({where}): {exact['reason']}"}
+    text = str(exact["order"]["approximate"]).replace("N", str(side.num_layers))
     if side.init_gain is None:
         says = f"mean field of an FFN stack at gain 1 ({where}): the update goes as {text}"
     else:
         verdict = (
-            "flat, as the argument says" if is_flat else "NOT flat: here the argument and the exact moments disagree"
+            "flat, as the argument says"
+            if exact["is_flat"]
+            else "NOT flat: here the argument and the exact moments disagree"
         )
         says = f"checked by the mean field of an FFN stack ({where}): the update goes as {text}, {verdict}"
-        says += "" if other is None else f"; a gain that grows as {other} keeps it flat"
-    flat_gain = None if other is None else str(other)
-    return answer | {
-        "order": cells,
-        "approximate": text,
-        "is_flat": is_flat,
-        "flat_gain": flat_gain,
-        "says": says,
-    }
+        gain = exact["flat_gain"]
+        says += "" if gain is None else f"; a gain that grows as {gain} keeps it flat"
+    flat = {name: exact[name] for name in ("is_flat", "flat_gain")}
+    return answer | {"order": exact["order"], "approximate": text, **flat, "says": says}
+
+
+def _exact(rule: Rule, side: SideRule, activation: str, norm_kind: str) -> dict[str, Any]:
+    """The cells of the update's order, whether it is flat, and the gain that keeps it flat; or why there is no order.
+    Kept where answers are, of the optimizers that have a name."""
+
+    def derive() -> dict[str, Any]:
+        try:
+            order = check.rule_order(rule, side, activation, norm_kind)
+        except BeyondScaleError as reason:
+            return {"reason": str(reason)}
+        gain = check.flat_gain(rule, side, activation, norm_kind)
+        flat = {"is_flat": check.is_flat(order), "flat_gain": None if gain is None else str(gain)}
+        return {"order": order_cells(order), **flat}
+
+    if not isinstance(rule.optimizer, str):
+        return derive()
+    scheme, counts = rule_scheme(rule, side), (side.num_sublayers, side.num_layers, side.gain)
+    asked = [repr(scheme), rule.optimizer, *map(str, counts), activation, norm_kind]
+    return kept({"orders": asked, "sympy": version("sympy")}, derive)
 
 
 def not_asked(others: Entry) -> str | None:

@@ -28,6 +28,7 @@ from depthlaw.paper_checks import experiments
 from depthlaw.paper_checks.pages.transformers import FLAT as FLAT_IN_TRANSFORMERS
 from depthlaw.paper_checks.pages.transformers import MATTERS
 from depthlaw.sims.model import ModelConfig, Transformer, alternating
+from depthlaw.system.kept import keeping
 from depthlaw.theory.kernel.predict import Inputs, Sublayer, predict_kernel
 from depthlaw.theory.kernel.predict import Transformer as KernelTransformer
 from depthlaw.theory.rules.check import rule_scheme
@@ -97,6 +98,22 @@ def test_other_roles_grow_as_predicted(norm: str, optimizer: str, arch: str, num
         if abs(math.log(growth, 8) - FLAT) > NEAR:
             assert (f"{role} x {one['growth']:.3g}" in text) == (math.log(growth, 8) > FLAT), role
     assert set(others["roles"]) == {role for role, update in shallow.roles.items() if update and role not in RULE}
+
+
+def test_what_is_kept_of_the_exact_moments_is_what_is_derived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a rule that is flat by them, and of one that is not in one network; each under its own name."""
+    monkeypatch.setenv("DEPTHLAW_CACHE", str(tmp_path))
+    asked = [
+        ("post", "sgd", "relu", "layernorm"),
+        ("sub", "sgd", "relu", "layernorm"),
+        ("sub", "sgd", "relu", "rmsnorm"),
+    ]
+    derived = [command.mean_field(solve_rule(norm, optimizer), *network) for norm, optimizer, *network in asked]
+    for _ in range(2):
+        with keeping():
+            found = [command.mean_field(solve_rule(norm, optimizer), *network) for norm, optimizer, *network in asked]
+        assert found == derived and len(list(tmp_path.iterdir())) == len(asked)
+        monkeypatch.setattr(command.check, "rule_order", None)
 
 
 def test_what_it_goes_by_later_is_told_where_the_law_did_not_fail() -> None:
