@@ -30,7 +30,7 @@ def as_claimed(trial: Trial) -> float:
 
 def moves(moved: float, step: int) -> Moves:
     return Moves(
-        logits={"update": moved, "along": moved / 4, "unshared": moved / 2},
+        logits={"update": moved, "whole": moved, "along": moved / 4, "unshared": moved / 2},
         loss={"own": 8.0, "other": 2.0, "independent": 0.5, "most": 10.0},
         weights={"fc2": 0.1},
         made={"fc2": step / 1000},

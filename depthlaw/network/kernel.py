@@ -30,7 +30,7 @@ SHARED = "its streams share their attentions, and what is derived has one stream
 """Why there is no prediction of streams side by side."""
 KIND_OF = {name: kind for kind, name in KINDS.items()}
 """Theory's kinds of sublayer by the names that sims have for them."""
-points.keeper.set(kept)
+points.keeper.set(kept)  # theory knows no disk: the room that asks it says where points are kept
 
 
 def as_transformer(config: ModelConfig, *, head_size: int | None) -> Transformer:

@@ -29,7 +29,7 @@ from depthlaw.paper_checks.experiments.after_start import (
 from depthlaw.paper_checks.experiments.after_start_laws import slope_of, updates
 from depthlaw.paper_checks.experiments.base import Book
 from depthlaw.paper_checks.pages.training import runs
-from depthlaw.paper_checks.pages.training.after_start import by_role
+from depthlaw.paper_checks.pages.training.after_start import by_role, in_readme
 from depthlaw.paper_checks.routes.training.after_start import (
     UNITS,
     Course,
@@ -122,6 +122,19 @@ def test_the_unit_holds_elsewhere_where_lives_are_the_same_there(longer: float, 
     assert found_on is not None and there is not None
     assert found_on.best == UNITS[2]
     assert holds_elsewhere(UNITS[2], found_on, there) is wanted
+
+
+def test_readme_names_where_the_growth_lasts() -> None:
+    """Under Muon gpt2's, which is never halved; all others are at step 1."""
+    is_lasting = Case("gpt2", MUON)
+    book = made(
+        lambda trial, step: (
+            trial.num_layers ** (1 / (1 + step * ((trial.scheme, trial.optimizer) != (is_lasting.scheme, MUON))))
+            * 0.5**step
+        )
+    )
+    said = in_readme(runs.Record.of("after-start", book))
+    assert "; under muon+adamw the growth of gpt2 is not halved in every seed within 24 steps." in said
 
 
 def test_of_a_role_the_step_in_full_is_beside_its_first_order() -> None:

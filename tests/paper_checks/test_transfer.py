@@ -396,6 +396,7 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
     assert (f"Longer runs ({120 * case.times:,} steps), 4 seeds:" in text) == (case.times > 1)
     sentence = transfer_page.elsewhere_in_readme(record)
     assert ("it fell about so: " in sentence) == (case.times > 1) == bool(sentence)
+    assert "No law here says so." not in sentence
     row = next(
         line for line in transfer_page.elsewhere_in_short(record).splitlines() if line.startswith(f"| {case.name}")
     )
@@ -410,7 +411,8 @@ def test_elsewhere_tells_which_law_moves_and_which_are_refuted(case: transfer.Ca
 def test_how_a_best_rate_that_moves_as_no_law_says_does_move(steep: float, said: str) -> None:
     book = told_elsewhere(elsewhere.PLANS[1][0], lambda _: steep)
     record = Record.of("elsewhere", book)
-    assert said in transfer_page.elsewhere_in_readme(record)
+    sentence = transfer_page.elsewhere_in_readme(record)
+    assert said in sentence and "No law here says so." in sentence
     assert "| first, aligned, no move |" in transfer_page.elsewhere_in_short(record)
 
 

@@ -26,6 +26,7 @@ _SCRAMBLE = 20221122
 _UNIT = 2.0**-30
 """The points of the sequence are whole multiples of it."""
 _MOST_KEPT = 200_000
+"""The most numbers that are kept: more take longer to read than the library to load."""
 
 keeper: ContextVar[Callable[[Mapping[str, Any], Callable[[], Any]], Any] | None] = ContextVar("keeper", default=None)
 """What keeps few points where somebody set it, by what they are asked by and how they are made: the library that draws
