@@ -5,8 +5,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_OPTIONS ?= -n auto --maxprocesses 8 --dist worksteal
-# What `make test` leaves out; `make test-long` runs those too.
-FAST := not slow and not gpu
+# What `make test` runs: without what `make test-wide` and `make test-long` run.
+FAST := not wide and not slow and not gpu
 UPGRADE ?= --upgrade
 EXPORT := $(BIN)/uv export --no-config --offline --frozen -q --no-hashes --no-emit-project --no-header --no-annotate \
 	--extra verify --extra dev --extra notebooks --extra cluster
@@ -23,7 +23,7 @@ STYLE := "ruff check" "ruff format --check" "lint-imports"
 checks = failed=0; for check in $1; do echo "depthlaw: $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test pytest test-long test-portable test-peers test-hf test-installed test-fresh gpu style lint format tables notebooks lab report runtime testing lock clean
+.PHONY: help verify test pytest test-wide test-long test-portable test-peers test-hf test-installed test-fresh gpu style lint format tables notebooks lab report runtime testing lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -32,7 +32,7 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
 	@$(BIN)/depthlaw verify --out out/verify.json
 
-test: testing ## style, layers and the tests: six to twelve minutes on two cores
+test: testing ## style, layers and the tests: four to eight minutes on two cores
 	@if $(MAKE) --no-print-directory -k -j2 style pytest; \
 	then echo "depthlaw: style, layers and tests passed"; \
 	else echo "depthlaw: make test failed, see above"; exit 1; fi
@@ -40,6 +40,9 @@ test: testing ## style, layers and the tests: six to twelve minutes on two cores
 pytest: testing
 	@echo "depthlaw: pytest $(PYTEST_OPTIONS) -m '$(FAST)'"
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "$(FAST)"
+
+test-wide: testing ## the tests of whole documents, pages and clusters, which have small twins in `make test`: as long again
+	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "wide and not slow and not gpu"
 
 test-long: testing ## the slow tests alone, an hour or so
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "slow and not gpu" --timeout 3600

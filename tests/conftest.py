@@ -115,6 +115,7 @@ def left_open() -> list[str]:
     gc.unfreeze()
     gc.collect()
     sys.unraisablehook = before
+    gc.freeze()  # so that pytest's own collection, and the interpreter's at its end, look at none of it again
     return [str(complaint) for complaint in complaints if isinstance(complaint, ResourceWarning)]
 
 

@@ -1,4 +1,4 @@
-"""A long table of cases of one kind: a few in the default lane, all others in the slow one."""
+"""A long table of cases of one kind: a few in the default lane, all others in the wide and the slow one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 
-def often(cases: Iterable[Any], every: int) -> list[Any]:
-    """Cases for ``pytest.mark.parametrize``, all but each ``every``-th of them marked slow; the first is not.
+def often(cases: Iterable[Any], every: int, wide: int = 0) -> list[Any]:
+    """Cases for ``pytest.mark.parametrize``: each ``every``-th is not marked, the first among them; of the others each
+    ``wide``-th is marked wide, and the rest slow.
 
-    cases: values, tuples of the values of several arguments, or what ``pytest.param`` gives.
+    cases: values, tuples of the values of several arguments, or what ``pytest.param`` gives. wide: 0 for none.
     """
     marked = []
     for index, case in enumerate(cases):
         param: Any = case
         if not hasattr(case, "marks"):
             param = pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)
-        marks = (*param.marks, pytest.mark.slow) if index % every else param.marks
+        lane = pytest.mark.slow if not wide or index % wide else pytest.mark.wide
+        marks = (*param.marks, lane) if index % every else param.marks
         marked.append(pytest.param(*param.values, marks=marks, id=param.id))
     return marked

@@ -25,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FAST, SLOW = "not slow and not gpu", "slow and not gpu"
-"""What `make test` runs, and `make test-long`."""
+"""What `make test` and `make test-wide` run, and what `make test-long` does."""
 PACKAGES = ("theory", "sims", "paper_checks")
 _WHERE = f"from depthlaw import {', '.join(PACKAGES)}; print(*({', '.join(PACKAGES)}), sep='\\n')"
 _RED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)

@@ -61,6 +61,7 @@ def test_faults_can_be_put_in_and_their_tests_are_there() -> None:
     assert [fault.name for fault in FAULTS if not (fault.tests and all(map(is_there, fault.tests)))] == []
 
 
+@pytest.mark.wide
 def test_a_fault_is_told_from_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a project of two functions and their tests, one of which is slow."""
     root = tmp_path / "project"

@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
+
+from tests.portable.__main__ import FAST as PORTABLE_FAST
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_TEXT_COLUMNS = 2000  # longer lines are data, such as the pictures in a notebook
@@ -192,6 +195,20 @@ def test_ci_runs_what_it_promises() -> None:
     assert set(PROMISED) <= set(script.read_text(encoding="utf-8").splitlines())
 
 
+@pytest.mark.parametrize("marks", [(), ("wide",), ("slow",), ("wide", "slow")])
+def test_a_test_is_of_one_lane_and_in_ci_unless_it_is_slow(marks: tuple[str, ...]) -> None:
+    """Whatever its marks, where ``gpu`` is none of them."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (fast,) = re.findall(r"^FAST := (.*)$", text, flags=re.MULTILINE)
+    lanes = [fast, *re.findall(r'pytest .*-m "([^"$]+)"', text)]
+
+    def runs(lane: str) -> bool:
+        return Expression.compile(lane).evaluate(lambda name, **_: name in marks)
+
+    assert len(lanes) == 3 and sum(map(runs, lanes)) == 1
+    assert runs(PORTABLE_FAST) == ("slow" not in marks)
+
+
 IMPORTED = """
 import json, sys
 from depthlaw.cli.app import main
@@ -263,6 +280,7 @@ SKIPPED = {
 }
 
 
+@pytest.mark.wide
 def test_a_run_is_green_and_leaks_nothing_and_says_what_it_left_out(tmp_path: Path) -> None:
     """In one process and in a worker: each test draws the same, and two tests different numbers; a test marked browser
     is left out where there is none, and an expected failure is no skip."""

@@ -50,7 +50,7 @@ def own_jupyter(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("DEPTHLAW_NOTEBOOKS", "fast")  # which a run sets, and here it is set back
 
 
-@pytest.mark.parametrize("name", often(NAMES, 4))
+@pytest.mark.parametrize("name", often(NAMES, 12, wide=4))
 def test_notebook_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In fast mode. What claims are judged to be is of other tests: here each
     part is what it is expected to be. (``judge`` itself stays: a module that a notebook imports first would keep
@@ -113,6 +113,7 @@ def test_notebook_types_no_number_and_no_quotation_and_derives_nothing(name: str
             assert not re.search(r"^\s*(?:assert\b|class\s+\w+(?!\w|\(nn\.Module\)))", cell.source, flags=re.MULTILINE)
 
 
+@pytest.mark.wide
 def test_a_notebook_that_fails_is_red_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -191,6 +191,7 @@ def test_the_nearest_law_is_the_one_that_was_put_in() -> None:
         assert not all(holds("first", course) for course in several)
 
 
+@pytest.mark.wide
 def test_advise_shows_the_law_that_was_nearest_and_knows_where_it_failed() -> None:
     """By the record, of all networks that were measured at a constant rate."""
     every = courses(runs.records()["after-start"].book, FAST + OTHERS + MORE)
@@ -204,6 +205,7 @@ def test_advise_shows_the_law_that_was_nearest_and_knows_where_it_failed() -> No
     assert (best != "first" and "first" not in worse) == (MUON in NOT_TOLD)
 
 
+@pytest.mark.wide
 def test_kept_laws_are_those_that_are_derived_now() -> None:
     four, eight = (updates(Case("gpt2"), n) for n in LAYERS[:2])
     for law in four:

@@ -168,7 +168,7 @@ def test_growth_is_told_by_both_routes(statement: Growth, verdict: Verdict) -> N
 # ---------------------------------------------------------------- the claims themselves
 
 
-@pytest.mark.parametrize("id_", often(reversed(claims()), 8))
+@pytest.mark.parametrize("id_", often(reversed(claims()), 24, wide=8))
 def test_a_claim_stands_as_it_is_expected(id_: str) -> None:
     """Its verdict and those of its parts, also by a quick look; its mutants, all killed; and what it has to say.
 
@@ -244,6 +244,7 @@ for id_, claim in claims().items():
 """
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("which", ["load-bearing", pytest.param("all", marks=pytest.mark.slow)])
 def test_routes_of_a_part_share_nothing_of_theory(which: str) -> None:
     """All but one run without it; and the kernel rung, which is theory's too, and so never counts as a second route.
@@ -295,7 +296,7 @@ def is_shown(id_: str, option: str, code: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "id_", often((id_ for id_, claim in reversed(claims().items()) if claim.expected is REFUTED), 5)
+    "id_", often((id_ for id_, claim in reversed(claims().items()) if claim.expected is REFUTED), 15, wide=5)
 )
 def test_counterexamples_can_be_seen_again(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
     examples = [one["counterexample"] for one in once.judged_claim(id_)["parts"] if one["counterexample"]]

@@ -68,6 +68,7 @@ def test_MC_01_adam_s_first_step_grows_as_the_root_of_depth() -> None:
     assert 2 < growth < 4, "eight times the layers: the root of eight is 2.8"
 
 
+@pytest.mark.wide
 def test_SN_01_a_large_embedding_alone_bounds_the_gradient() -> None:
     """Of the gradient's square, the bottom over the top: branches of gain 1, and an embedding of std sqrt(L)."""
 

@@ -11,6 +11,7 @@ from sympy import Rational
 from depthlaw.paper_checks.claims.claim import Finding, Number, Verdict, number
 from depthlaw.paper_checks.papers.registry import claims
 from depthlaw.paper_checks.verify.findings import claims_with_findings, finding_of, findings
+from tests.often import often
 from tests.once import judged_claim as claim
 
 _NAMES = re.compile(r"\b(?:Theorem|Lemma) \d+\.\d+")
@@ -47,7 +48,7 @@ def test_findings_are_of_the_claims_that_do_not_hold_as_printed() -> None:
         assert not re.search(r"\d\.\d", _NAMES.sub("", re.sub(r"\{[^}]*\}", "", finding.text))), own
 
 
-@pytest.mark.parametrize(("id_", "name"), LOOKED_UP)
+@pytest.mark.parametrize(("id_", "name"), often(LOOKED_UP, 3, wide=1))
 def test_a_finding_has_the_number_of_its_evidence(id_: str, name: str) -> None:
     """It is found; and where the evidence has another number, so has the finding."""
     entry, where = claim(id_), LOOKED_UP[id_, name]
@@ -60,6 +61,7 @@ def test_a_finding_has_the_number_of_its_evidence(id_: str, name: str) -> None:
     assert re.search(r"\b1[23]\b|\b1e\+01\b", text_of(entry)) and text_of(entry) != text
 
 
+@pytest.mark.wide
 def test_the_numbers_that_are_derived() -> None:
     """Pre-LN's exact update and its bound at four sublayers whose gains triple are 0.908041 and 0.737618."""
     assert "v_l = w_l = 1, 3, 9, 27 gives 0.91 against a bound of 0.74" in text_of(claim("S2-08"))

@@ -88,6 +88,7 @@ def test_an_answer_is_derived_again(name: str, options: dict[str, str]) -> None:
     assert {role: kept.of(role)[1] for role in numbers} == pytest.approx(numbers, rel=10.0 ** (1 - DIGITS))
 
 
+@pytest.mark.wide
 def test_no_two_kept_answers_have_one_name() -> None:
     """A network is found by its name: blocks that differ in one option only are two."""
     names = [(question.key[0], optimizer) for question in of_measured() for optimizer in question.optimizers]

@@ -59,10 +59,12 @@ def check_pages(found: dict[str, Any], pages: dict[str, str]) -> None:
     assert max(len(text.encode()) for text in pages.values()) < 3e6
 
 
+@pytest.mark.wide
 def test_every_page_is_sound(whole: dict[str, Any], pages: dict[str, str]) -> None:
     check_pages(whole, pages)
 
 
+@pytest.mark.wide
 def test_results_are_listed_before_steps(whole: dict[str, Any], pages: dict[str, str]) -> None:
     kinds = re.findall(r'<li class="entry" id="([\w-]+)" data-kind="(\w+)"', pages["claims.html"])
     assert kinds == sorted(kinds, key=lambda item: ["result", "step", "remark"].index(item[1]))
@@ -78,6 +80,7 @@ def badge(word: str) -> tuple[str, str, str]:
     return word.lower(), Verdict(word).symbol, word
 
 
+@pytest.mark.wide
 def test_verdicts_are_those_of_the_document(whole: dict[str, Any], pages: dict[str, str]) -> None:
     """Of every claim and part, by colour, mark and word, on all pages that have them."""
     of_claim = {entry["id"]: badge(entry["verdict"]) for entry in whole["claims"]}
@@ -169,6 +172,7 @@ def test_a_cell_of_the_cross_table_is_of_its_scheme_and_optimizer() -> None:
     assert views.matrix(cells) == [{"scheme": s, **{o: f"{s} {o}" for o in ("x", "y", "z")}} for s in ("a", "b")]
 
 
+@pytest.mark.wide
 def test_every_arrow_goes_from_a_claim_to_one_on_its_right_that_leans_on_it(pages: dict[str, str]) -> None:
     text = pages["graph.html"]
     boxes = re.findall(r'class="node \w+" data-id="([\w-]+)".*?<rect x="([\d.]+)" y="([\d.]+)"', text)

@@ -32,7 +32,7 @@ from tests.paper_checks.report_browser import (
 )
 from tests.paper_checks.report_pages import SOME
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.wide]
 Opened = Callable[..., Page]
 KINDS = ("index", "claims", "source-deepnet", "graph", "tables", "schemes", "summary", "training", "transformers")
 """A page of each template."""

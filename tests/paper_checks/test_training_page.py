@@ -65,6 +65,7 @@ def test_the_section_on_large_models_is_in_step() -> None:
     assert training.large_models() == LARGE_MODELS
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("without_large_models")
 def test_page_and_figures_are_in_step() -> None:
     assert training.page(records()) == KEPT
@@ -97,6 +98,7 @@ def test_an_edge_that_is_not_on_the_grid_is_said() -> None:
     assert ends == [[-1] * len(LAYERS), [1] * len(LAYERS)]
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("tables_alone")
 def test_whether_the_update_predicts_the_rate() -> None:
     """Where the rates are as the updates say, where they are the other way round, and the pairs that say so."""

@@ -38,9 +38,11 @@ from depthlaw.sims.training.data import DataConfig, load
 from depthlaw.sims.training.store import read
 from depthlaw.system.places import training_record
 from tests import made_runs
+from tests.often import often
 
 SEEDS = 4
 CASES = {(case.model, case.optimizer, case.times): case for case in transfer.cases(SMALL) if not case.is_halfway}
+AT_ONCE = [case for case in transfer.cases(SMALL) if case.times == 1]
 CASE = CASES["pre-ln", ADAMW, 1]
 MODEL = CASE.model
 BEST, MOVED = 2.0**-7, 2.0**-9
@@ -185,9 +187,8 @@ def test_a_gain_grows_with_depth_where_the_seeds_that_have_both_say_so() -> None
 
 def test_advice_has_a_row_of_every_case() -> None:
     rows = {(row["model"], row["optimizer"], row["remedy"]): row for row in json.loads(GAINS.read_text())}
-    once = [case for case in transfer.cases(SMALL) if case.times == 1]
-    assert {*rows} == {(case.name, case.optimizer, way) for case in once for way in case.remedies}
-    halves = {(case.name, case.optimizer) for case in once if case.is_halfway}
+    assert {*rows} == {(case.name, case.optimizer, way) for case in AT_ONCE for way in case.remedies}
+    halves = {(case.name, case.optimizer) for case in AT_ONCE if case.is_halfway}
     assert {whose[:2] for whose, row in rows.items() if "halfway" in row} == halves
 
 
@@ -349,7 +350,11 @@ def test_llama_3_is_trained_with_four_heads_that_share_one_of_keys() -> None:
         assert heads == {(width // 8, width // 32)}
 
 
-@pytest.mark.parametrize("case", [CASE, LLAMA, elsewhere.CASES[-1]], ids=lambda c: f"{c.experiment}-{c.name}")
+@pytest.mark.parametrize(
+    "case",
+    often([CASE, LLAMA, elsewhere.CASES[-1]], 3, wide=1),
+    ids=lambda case: f"{case.experiment}-{case.name}",
+)
 def test_the_kept_laws_are_those_that_are_derived_now(case: transfer.Case) -> None:
     shallow, deep = (transfer_laws.updates(replace(case, rates=case.rates[:1]), n) for n in case.layers)
     for law, by_rate in shallow.items():
@@ -461,9 +466,8 @@ def test_longer_runs_are_held_against_the_next_shorter_ones() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[] if case.model == MODEL else pytest.mark.slow)
-        for case in transfer.cases(SMALL)
-        if case.times == 1
+        *often((case for case in AT_ONCE if case.model == MODEL), 4, wide=1),
+        *(pytest.param(case, marks=pytest.mark.slow) for case in AT_ONCE if case.model != MODEL),
     ],
 )
 def test_the_kept_remedies_are_those_of_advise(case: transfer.Case) -> None:

@@ -23,6 +23,7 @@ from depthlaw.theory.schemes import scheme
 from tests.near import is_same_picture
 
 
+@pytest.mark.wide
 def test_page_and_figures_are_in_step() -> None:
     assert transformers.PAGE.read_text(encoding="utf-8") == transformers.page(study())
     drawn = {name: svg(one) for name, one in transformers.drawings(study().cells).items()}

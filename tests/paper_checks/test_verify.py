@@ -48,6 +48,7 @@ def assembled(entries: list[dict[str, Any]], rows: list[dict[str, Any]] | None =
 # ---------------------------------------------------------------- the document
 
 
+@pytest.mark.wide
 def test_document_keeps_the_contract(whole: dict[str, Any]) -> None:
     assert {"schema_version", "claims", "tables", "summary"} <= set(whole)
     assert [found["id"] for found in whole["claims"]] == list(claims())
@@ -61,6 +62,7 @@ def test_document_keeps_the_contract(whole: dict[str, Any]) -> None:
     assert json.loads(json.dumps(whole, allow_nan=False)) == whole
 
 
+@pytest.mark.wide
 def test_all_claims_are_as_expected(whole: dict[str, Any]) -> None:
     summary = whole["summary"]
     assert summary["as_expected"] and engine.exit_code(whole) == 0
@@ -149,6 +151,7 @@ def test_updates_are_read_as_formulas_only(text: str) -> None:
 # ---------------------------------------------------------------- the generated file
 
 
+@pytest.mark.wide
 def test_a_full_run_tells_how_the_committed_file_stands(
     small: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_some_claims_as_json(tmp_path: Path) -> None:
     assert [path.name for path in out.parent.iterdir()] == ["verify.json"]
 
 
+@pytest.mark.wide
 def test_of_all_claims_every_mutant_is_tried_and_every_table_derived(
     whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +223,7 @@ def _words(found: Any, *, has_numbers: bool = True) -> Any:
     return "#" if isinstance(found, float) else found
 
 
+@pytest.mark.wide
 def test_what_explain_answers_is_in_step(whole: dict[str, Any]) -> None:
     """Every claim judged now beside the answer that is kept of it."""
     written = json.loads(answers.FILE.read_text(encoding="utf-8"))["claims"]
@@ -228,6 +233,7 @@ def test_what_explain_answers_is_in_step(whole: dict[str, Any]) -> None:
     assert not stale, f"run `{answers.WRITTEN_BY}`"
 
 
+@pytest.mark.wide
 def test_claims_file_and_readme_are_in_step(whole: dict[str, Any]) -> None:
     written, readme = (file.read_text(encoding="utf-8") for file in (command.CLAIMS_FILE, command.README_FILE))
     assert written == pages.claims_markdown(whole), "run `depthlaw verify --quick --write-claims`"

@@ -3,8 +3,8 @@
 A machine here is this one with something changed: environment variables that choose a library's arithmetic, the
 locale, the width of the terminal, the seed of hashes, the order of the tests, the user, the programs at hand, the
 Python. One that this machine does not have is said to be missing, which is no failure. --quick is for continuous
-integration: all changes at once, on the whole fast lane. Which of them makes a test fail: python -m tests.portable
---tests TEST. The logs are in out/portable.
+integration: all changes at once, on the fast and the wide lane. Which of them makes a test fail:
+python -m tests.portable --tests TEST. The logs are in out/portable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.portable.places import OUT, MissingError, Place, place_of, say
 
 PYTEST = ("-m", "pytest", "-p", "tests.portable.plugin", "-q", "-rfE", "--tb=short", "--timeout", "1800")
 FAST = "not slow and not gpu"
-"""What `make test` runs."""
+"""What `make test` and `make test-wide` run."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ def show(results: Sequence[Result]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.portable", description="The tests, as other machines.")
     parser.add_argument("machines", nargs="*", metavar="MACHINE", help="all if left out")
-    parser.add_argument("--quick", action="store_true", help="the whole fast lane once, with all changes together")
+    parser.add_argument(
+        "--quick", action="store_true", help="the fast and the wide lane once, with all changes together"
+    )
     parser.add_argument("--tests", nargs="+", default=[], metavar="TEST", help="these instead of those of the table")
     parser.add_argument("--seed", default="", help="of the hash seed and the order of tests; drawn if left out")
     parser.add_argument("--list", action="store_true", help="the machines, and what is different in each")

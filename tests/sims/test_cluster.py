@@ -25,6 +25,7 @@ from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 from tests.sims.sweeping import FILE, Logged, configs, execute, log, right
 from tests.sims.test_sweep import lines, wrong
 
+pytestmark = pytest.mark.wide
 LONG = 0.3
 """Seconds of a run, in the middle of which its worker is killed."""
 

@@ -54,6 +54,7 @@ def as_one(parts: list[Result]) -> Result:
     return Result(seeds, values, diverged, parts[0].unreliable, parts[0].dtype)
 
 
+@pytest.mark.wide
 def test_chunks_do_not_change_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(
         2,

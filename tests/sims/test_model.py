@@ -341,6 +341,7 @@ SETTINGS: dict[str, st.SearchStrategy] = {
 }
 
 
+@pytest.mark.wide
 @given_(st.fixed_dictionaries(SETTINGS), st.sampled_from(((BOTH, {}), (PARALLEL, {"decoder": ()}), (TRAINED, {}))))
 @settings(max_examples=12, deadline=None)
 def test_any_network_is_its_second_writing_in_every_pass(flags: dict[str, Any], sides: tuple[Any, Any]) -> None:

@@ -86,7 +86,7 @@ def kept_bytes(run: _Together) -> int:
     return sum(x.untyped_storage().nbytes() for x in kept.values())
 
 
-@pytest.mark.parametrize(("name", "precision"), often(product(ALL, PRECISIONS), 7))
+@pytest.mark.parametrize(("name", "precision"), often(product(ALL, PRECISIONS), 21, wide=7))
 def test_activations_are_what_torch_keeps(name: str, precision: str) -> None:
     config = replace(ALL[name], precision=precision)
     planned = memory_of_training(config, load(config.data)).activations
@@ -157,7 +157,7 @@ def counted_flops(run: _Together) -> tuple[int, int]:
     return forward.get_total_flops(), backward.get_total_flops()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", often(ALL, 3, wide=1))
 def test_parameters_and_flops_are_those_that_torch_counts(name: str) -> None:
     run, planned = together(ALL[name]), plan(ALL[name], load(ALL[name].data), NODE)
     counted: Counter[str] = Counter()

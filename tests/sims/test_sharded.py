@@ -105,6 +105,7 @@ def check_weights(folder: Path, config: TrainConfig, processes: Processes, tmp_p
         torch.testing.assert_close(kept[f"weights.{name}"].view_as(weight), weight, rtol=rtol, atol=atol)
 
 
+@pytest.mark.wide
 def test_two_processes_are_one(tmp_path: Path) -> None:
     """Losses, updates and weights of three optimizers; under LAMB two processes begin, and one ends."""
     configs = {name: replace(SHORT, optimizer=name) for name in ("sgd", "muon")}

@@ -63,6 +63,7 @@ def test_the_first_result_stays(path: Path) -> None:
         assert len(list(store.rows())) == 1
 
 
+@pytest.mark.wide
 def test_any_json_comes_back_exactly(path: Path) -> None:
     numbers = itertools.count()
     with Store(path) as store:

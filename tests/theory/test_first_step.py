@@ -15,11 +15,12 @@ from depthlaw.theory.meanfield.update import predict_setting
 from depthlaw.theory.schemes import SCHEMES, Scheme
 from depthlaw.theory.stack import NO_NORM, Stack
 from depthlaw.theory.symbols import u
+from tests.often import often
 
 WALKED = [name for name in SCHEMES if name not in ("residual", "dyt", "derf")]
 
 
-@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize("name", often(WALKED, 3, wide=1))
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "lars", "muon"])
 def test_a_first_step_moves_the_logit_by_the_update(name: str, optimizer: str) -> None:
     """Walked from the other end."""

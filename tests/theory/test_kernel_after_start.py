@@ -118,6 +118,7 @@ def test_where_rate_and_decay_balance(optimizer: str, correlation: float) -> Non
     assert walked(correlation, rate, decay) == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.wide
 def test_where_lion_s_rate_and_decay_balance() -> None:
     """Of the real optimizer, on gradients that are independent of each other."""
     rate, decay = 0.02, 0.01

@@ -25,6 +25,7 @@ from depthlaw.theory.meanfield.update import from_closed_form, predict, predict_
 from depthlaw.theory.schemes import SCHEMES, custom_scheme, formula
 from depthlaw.theory.stack import transfer
 from depthlaw.theory.symbols import L
+from tests.often import often
 from tests.scalarnet import ACTIVATIONS, ELSEWHERE, NORM_KINDS, OPTIMIZERS, Net, net, reference
 
 
@@ -268,7 +269,7 @@ def test_small_branches_of_one_s_own_take_no_digits(gain: str) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("activation", ["swiglu", "reglu"])
-@pytest.mark.parametrize("name", ["pre-ln", "sub-ln", "depth-mup", "deepnorm"])
+@pytest.mark.parametrize("name", often(["pre-ln", "sub-ln", "depth-mup", "deepnorm"], 4, wide=1))
 def test_gated_stacks_have_closed_forms_and_leading_orders(name: str, activation: str, optimizer: str) -> None:
     setting = Setting.of(name, optimizer, activation)
     assert predict_setting(setting, 9).update == pytest.approx(by_recursion(setting, 9).update, rel=1e-12)

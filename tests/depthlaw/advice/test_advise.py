@@ -152,6 +152,7 @@ CASES = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("question", "optimizer", "name"), CASES)
 def test_the_code_of_a_remedy_moves_a_network_as_promised(question: dict[str, str], optimizer: str, name: str) -> None:
     """Real layers, a real step of the real optimizer with the groups that the code makes, at both depths."""
@@ -187,6 +188,7 @@ def test_gpt2_is_held_by_learning_rates_and_by_branch_weights() -> None:
     assert "twice" in twice.warnings[0] and twice.leaves["fc1"] < named(advice, "completep").leaves["fc1"]
 
 
+@pytest.mark.wide
 def test_a_larger_embedding_is_a_remedy_where_norms_before_the_branches_divide_by_the_stream() -> None:
     """It holds the whole update, and is offered where it takes away more than half of any role's growth. Norms behind
     the sums forget it."""
@@ -323,6 +325,7 @@ MEASURED = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", GROWN)
 def test_measured_leaves_are_those_that_are_promised(kind: str) -> None:
     """By networks of sims, for a remedy whose learning rates are its own and one that changes the tuned model."""
@@ -405,6 +408,7 @@ def test_the_answer_stands_first_and_its_reasons_behind_why() -> None:
     assert all(remedy.name in why for remedy in advice.remedies)
 
 
+@pytest.mark.wide
 def test_several_depths_are_each_what_they_are_alone() -> None:
     two = ["advise", *options(scheme="gpt2", optimizer="adamw", from_layers=2, layers="8,4", width=64, tokens=4)]
     of_each, alone = document(*two), document(*QUESTION)
@@ -415,6 +419,7 @@ def test_several_depths_are_each_what_they_are_alone() -> None:
     assert "at 4 layers" in text and "at 8 layers" in text
 
 
+@pytest.mark.wide
 def test_a_vector_that_carries_the_update_is_said_to() -> None:
     advice = advise(recipe="cait", optimizer="adamw", from_layers=20, layers=24, width=96, num_tokens=4)
     assert advice.shares["layer_scale"] > 1
@@ -432,6 +437,7 @@ def test_a_published_model_may_have_a_trained_vector_besides_and_says_what_it_le
     assert any("left out of completep" in remark and "eps" in remark for remark in with_vector["remarks"])
 
 
+@pytest.mark.wide
 def test_a_published_model_has_the_width_that_was_published() -> None:
     question = ["advise", *options(recipe="vit", optimizer="adamw", from_layers=2, layers=4, tokens=2)]
     assert document(*question) == document(*question, "--width", "768")
@@ -465,6 +471,7 @@ def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     assert "q" not in rates and max(map(away, rates.values())) < 1e3
 
 
+@pytest.mark.wide
 def test_a_role_that_matters_and_vanishes_is_told_and_neither_raised_nor_ranked_by() -> None:
     """Keys under Muon, whose step has one size: they matter at 4 layers of Post-LN, and at 32 all tokens are alike."""
     advice = advise(scheme="post-ln", optimizer="muon+adamw", from_layers=4, layers=32, width=512)
@@ -507,6 +514,7 @@ def of_deepnorm() -> dict[str, Any]:
     return pasted(advice.code(nothing))
 
 
+@pytest.mark.wide
 def test_packed_queries_keys_and_values_get_their_own_deviations() -> None:
     """DeepNorm scales v and not q and k; torch's encoder has the three in one matrix."""
     names, layer = of_deepnorm(), nn.TransformerEncoderLayer(D, HEADS, 4 * D)
@@ -597,6 +605,7 @@ def aligned(network: Network, rate: float = 1.0) -> float:
     return network.after_start("adamw", rate * D**-0.5, 1, **asked)[LATER["adamw"]]
 
 
+@pytest.mark.wide
 def test_how_far_a_way_moves_behind_the_first_steps() -> None:
     """A learning rate makes the matrices that much smaller and the step that much shorter; of a way at both depths both
     networks have it."""
@@ -611,6 +620,7 @@ def test_how_far_a_way_moves_behind_the_first_steps() -> None:
     assert advice.document()["remedies"][0]["after_start"] == later[advice.remedies[0].name]
 
 
+@pytest.mark.wide
 def test_python_takes_several_depths_a_type_of_transformers_and_adamw_as_the_command_does() -> None:
     question: dict[str, Any] = {"scheme": "pre-ln", "from_layers": 2, "width": 64, "num_tokens": 2}
     several = advise(layers=[3, 4], **question)

@@ -176,6 +176,7 @@ CASES = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("name", "optimizer", "remedy"), CASES)
 def test_the_code_moves_the_user_s_own_model_as_promised(name: str, optimizer: str, remedy: str) -> None:
     advice = asked(name, optimizer)
@@ -210,6 +211,7 @@ def test_the_code_moves_the_user_s_own_model_as_promised(name: str, optimizer: s
     assert tried >= 2
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("optimizer", often(["adamw", "muon+adamw", "sgd"], 3))
 def test_apply_does_what_the_code_does(optimizer: str) -> None:
     """The same values and the same groups; su-adam scales the values in a fused matrix, and not its queries."""
@@ -287,7 +289,7 @@ WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
 }
 
 
-@pytest.mark.parametrize("start", WRAPPED)
+@pytest.mark.parametrize("start", often(WRAPPED, 2, wide=1))
 @pytest.mark.parametrize(("name", "remedy"), [("pre", "depth-mup"), ("post", "su-adam")])
 def test_a_model_may_be_wrapped(start: str, name: str, remedy: str) -> None:
     """Its names begin with a word or several more. A head is told by name, and stands in a group once that is said;
@@ -343,6 +345,7 @@ def test_a_builder_that_takes_no_notice_of_its_number_has_no_advice() -> None:
         of_model(lambda _: build(3), 1, [2], "adamw")
 
 
+@pytest.mark.wide
 def test_a_law_of_the_model_s_own_is_taken_back() -> None:
     """Its outputs fall as 1/sqrt(N): a remedy begins at the tuned model's scale, and says so."""
     advice = asked("falling", "adamw")
@@ -352,6 +355,7 @@ def test_a_law_of_the_model_s_own_is_taken_back() -> None:
     assert "init as in the model of 1 layer" in "; ".join(advice.named("depth-mup").changes)
 
 
+@pytest.mark.wide
 def test_a_trained_vector_begins_smaller_and_no_matrix_does() -> None:
     names = pasted(asked("scaled", "adamw").code(asked("scaled", "adamw").named("depth-mup")))
     model = made("scaled", MANY, 0)
@@ -394,6 +398,7 @@ def test_faults_and_what_is_not_read_are_said() -> None:
     assert "the audit finds" in " ".join(str(advice).split())
 
 
+@pytest.mark.wide
 def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> None:
     (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
     (warning,) = (one for one in advice.warnings if "mixture of experts" in one)
@@ -422,6 +427,7 @@ class Routed(nn.Module):
         return out.view_as(x)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("skips", often([False, True], 2))
 def test_an_expert_that_gets_no_token_is_as_the_others(skips: bool) -> None:
     """Of a few tokens that a model is read with some experts get none; whether they are called without is the same."""
@@ -474,6 +480,7 @@ class NoNorms(Odd):
                 nn.init.normal_(one, std=3 * one.shape[-1] ** -0.5)
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("_exponential")
 def test_of_numbers_that_explode_it_is_said_what_to_do_first() -> None:
     """A model without norms: a line before all advice, and where nothing can be computed any more that line alone."""

@@ -116,6 +116,7 @@ def test_what_is_kept_of_the_exact_moments_is_what_is_derived(tmp_path: Path, mo
         monkeypatch.setattr(command.check, "rule_order", None)
 
 
+@pytest.mark.wide
 def test_what_it_goes_by_later_is_told_where_the_law_did_not_fail() -> None:
     """As ``advise`` has the matrices of the same networks. Not of the schemes in which it failed in training, of
     post-norms, and of optimizers without the law."""
@@ -137,6 +138,7 @@ def test_what_it_goes_by_later_is_told_where_the_law_did_not_fail() -> None:
         assert others["later"] is None and scheme in (None, others["scheme"])
 
 
+@pytest.mark.wide
 def test_what_the_update_does_beside_the_users_embedding() -> None:
     """As predicted of it; unasked, that of published models, and of a post-norm, which forgets it, none."""
     rule = solve_rule("pre", "adam", "decoder")
@@ -320,6 +322,7 @@ def test_alternatives_have_the_names_that_people_use() -> None:
     assert ratios == pytest.approx([1 / 8, 1 / 8])
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("quickly")
 def test_the_command_for_advise_can_be_asked() -> None:
     text = told("rule", *options(norm="pre", optimizer="adamw", arch="decoder", layers=8, from_layers=2, width=64))
@@ -340,6 +343,7 @@ def test_what_is_held_is_said_and_what_is_not() -> None:
         assert f"relative to its matrix a step goes x {growth:g}. `advise` keeps a tuned model" in text
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("quickly")
 def test_no_depth_is_left_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too deep to be computed: the tuned depth stays where it can, and the command is one that has an answer."""
@@ -456,6 +460,7 @@ def test_the_third_matrix_of_a_gated_ffn_moves_it_alike_at_any_depth(norm: str, 
     assert parts == pytest.approx([parts[0]] * 2, rel=0.1) and 0.5 < parts[0] < 2
 
 
+@pytest.mark.wide
 def test_rule_of_a_gated_ffn_has_the_third_matrix() -> None:
     text = " ".join(printed("pre", "adamw", "decoder", 16, activation="swiglu").split())
     assert "init gain of q, k, fc3 │ 1 │ 1 │" in text and "learning-rate multiplier of fc3 │ 32 │ 2*M │" in text

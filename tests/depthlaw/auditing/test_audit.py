@@ -360,6 +360,7 @@ def test_nothing_is_predicted_of_other_depths_where_depth_is_ignored() -> None:
     assert not answer.far and "predicted" not in answer.faults[0].why
 
 
+@pytest.mark.wide
 def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose last line, a command, has an answer."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -392,6 +393,7 @@ def test_a_fault_of_several_roles_is_one_fault(monkeypatch: pytest.MonkeyPatch) 
     assert not {"what", "where", "found", "expected", "fix"} - set(by_role["out"][0])
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("beside_all")
 def test_without_a_claim_the_nearest_is_named_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -875,7 +877,7 @@ WORDS: list[tuple[str, Gain | None, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("scheme", "other", "says"), WORDS)
+@pytest.mark.parametrize(("scheme", "other", "says"), often(WORDS, 3, wide=1))
 def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
     scheme: str, other: Gain | None, says: list[str]
 ) -> None:
@@ -1346,6 +1348,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return only_these
 
 
+@pytest.mark.wide
 def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callable[..., None]) -> None:
     """Of a Llama without its final norm, which is a fault whatever its name is; of one that has it, no differences."""
     beside("llama-2", "pre-ln")
@@ -1445,6 +1448,7 @@ def test_a_recipe_of_two_sums_a_layer_is_near_to_none_of_others(name: str, besid
     assert audit(twin.build, (2, 4), measures=False).nearest is None
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("beyond")
 def test_growth_that_is_no_power_is_told_as_exponential() -> None:
     """Post-norm layers whose branches grow with the number of layers; with DeepNorm's gains besides, it is a power. It
@@ -1562,7 +1566,7 @@ def _last(at: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("changes", "law", "kind", "says"),
-    [
+    often([
         ({"norms": _norms("pre", where=lambda at: _last(at) and at.kind == "ffn")}, gpt_2, "norms",
          "is missing in layer 8 of 8 (and 2 of 2, 4 of 4) alone, in its ffn sublayer."),
         ({"norms": _norms("pre", where=lambda at: _is(at, 2, "attention"))}, gpt_2, "norms",
@@ -1583,7 +1587,7 @@ def _last(at: Any) -> bool:
          "The fc1 matrices follow a law of depth, and those that write to the stream none."),
         ({"is_fused": False}, _std(lambda at: (2 * at.num_layers) ** -0.5, "q"), "init-law",
          "The q matrices follow a law of depth, and those that write to the stream none."),
-    ],
+    ], 3, wide=1),
 )  # fmt: skip
 def test_a_layer_unlike_all_its_siblings_is_a_fault_by_itself(
     changes: dict[str, Any], law: Callable[[Any], float], kind: str, says: str
@@ -1611,7 +1615,9 @@ def test_a_law_on_the_wrong_matrices_is_told_beside_matrices_that_start_at_0() -
     assert fault.roles == ("fc1",) and "_q." not in fault.fix
 
 
-@pytest.mark.parametrize("roles", [("fc1", "v"), ("fc1", "q", "k", "v"), ("q", "k"), ("fc1",)])
+@pytest.mark.parametrize(
+    "roles", often([(("fc1", "v"),), (("fc1", "q", "k", "v"),), (("q", "k"),), (("fc1",),)], 2, wide=1)
+)
 def test_a_law_on_the_wrong_matrices_is_moved_to_the_right_ones(roles: tuple[str, ...]) -> None:
     """The fix, run as it is printed, leaves what the recipe asks for, of the roles that it is about."""
     build = transformer(replace(GPT_2, is_fused=False), _std(lambda at: (2 * at.num_layers) ** -0.5, *roles))
@@ -1672,7 +1678,7 @@ BY_THEMSELVES: dict[str, tuple[Shape, Callable[[Any], float], Callable[[Any], An
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BY_THEMSELVES)
+@pytest.mark.parametrize("name", often(BY_THEMSELVES, 3, wide=1))
 def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
     """The fix, where it is of one layer, is told to be of that alone."""
     shape, law, change, says = BY_THEMSELVES[name]
@@ -1716,7 +1722,7 @@ def test_a_fix_of_several_roles_is_python() -> None:
 @pytest.mark.parametrize("layers", often([((2, 4, 8),), ((3, 6),), ((2, 4),)], 3))
 @pytest.mark.parametrize(
     ("changes", "law"),
-    [
+    often([
         ({"norms": _norms("pre", where=lambda at: _is(at, 1, "attention")), "has_embedding_norm": True}, gpt_2),
         ({"norms": lambda at: frozenset({"pre", *("qk" if at.layer % 4 == 0 and at.kind != "ffn" else "")}),
           "is_fused": False}, gpt_2),
@@ -1734,7 +1740,7 @@ def test_a_fix_of_several_roles_is_python() -> None:
         ({}, _std(lambda at: 2.0 if at.layer > 0.75 * at.num_layers else 1.0)),
         ({}, _std(lambda at: 3.0 if at.layer % 4 == 0 else 1.0)),
         ({"is_fused": False}, _std(lambda at: (2 * at.num_layers) ** -0.5, *"qkv")),
-    ],
+    ], 3, wide=1),
 )  # fmt: skip
 def test_layers_that_differ_by_a_pattern_are_no_fault(
     changes: dict[str, Any], law: Callable[[Any], float], layers: tuple[int, ...]

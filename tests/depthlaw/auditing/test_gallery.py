@@ -32,7 +32,10 @@ SILENT = ("vit", "functions behind a normed embedding")
 
 @pytest.mark.parametrize(
     "planted",
-    [of if of.name in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in PLANTED],
+    [
+        *often((of for of in PLANTED if of.name in OFTEN), 3, wide=1),
+        *(pytest.param(of, marks=pytest.mark.slow) for of in PLANTED if of.name not in OFTEN),
+    ],
     ids=lambda planted: planted.name,
 )
 def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
@@ -41,7 +44,7 @@ def test_a_planted_fault_is_found_and_named(planted: Planted) -> None:
 
 @pytest.mark.parametrize(
     "twin",
-    [*map(TWINS.__getitem__, SILENT), *often((own for own in TWINS.values() if own.name not in SILENT), 6)],
+    [*map(TWINS.__getitem__, SILENT), *often((own for own in TWINS.values() if own.name not in SILENT), 18, wide=6)],
     ids=lambda twin: twin.name,
 )
 def test_a_right_model_is_not_accused(twin: Twin) -> None:

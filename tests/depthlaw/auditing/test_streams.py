@@ -50,6 +50,7 @@ def gates_moved(num_layers: int, seed: int) -> dict[str, float]:
     return moved
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("num_layers", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_the_first_step_of_two_streams_is_that_of_one_with_the_tokens_of_both(num_layers: int) -> None:
     """Gates of 0 let the text's stream, and its gates, give nothing to the output."""

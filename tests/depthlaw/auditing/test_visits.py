@@ -61,6 +61,7 @@ def with_a_layer_before(num_layers: int) -> nn.Module:
     return model
 
 
+@pytest.mark.wide
 def test_a_loop_is_no_fault_and_predicted_as_a_looped_network() -> None:
     answer = audit(again(4), (1, 2), visits=4, scheme="pre-ln", seeds=6)
     assert not answer.faults and not [remark for remark in answer.remarks if "trust what is measured" in remark]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from depthlaw.system.places import ROOT
 
 REFUSED = {
@@ -66,6 +68,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.wide
 def test_a_full_disk_and_an_unwritable_one_are_told_in_a_line_and_nothing_is_lost(tmp_path: Path) -> None:
     """In a process of its own, in which the kernel lets no file grow."""
     folder = tmp_path / "disk"

@@ -89,7 +89,7 @@ def disagreements(scheme: str | Scheme, *lengths: int, activations: Collection[s
     return out
 
 
-@pytest.mark.parametrize("scheme", often((name for name in SCHEMES if name not in ELSEWHERE), 12))
+@pytest.mark.parametrize("scheme", often((name for name in SCHEMES if name not in ELSEWHERE), 36, wide=12))
 def test_the_second_mean_field_is_theorys(scheme: str) -> None:
     """Every scheme with every activation. Theory takes the absolute moments of GELU and of its kind slowly."""
     assert disagreements(scheme, 3) == []

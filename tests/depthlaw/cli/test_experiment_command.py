@@ -25,6 +25,7 @@ from depthlaw.sims.training.store import Row, Store
 from depthlaw.system import places
 from tests import made_runs
 from tests.command import depthlaw, document, told
+from tests.often import often
 
 NAME = "stable-rates"
 ARMS = experiment(NAME).arms
@@ -120,7 +121,7 @@ def deep(tmp_path: Path, made: Made) -> Command:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(NAMES, 3, wide=1))
 def test_a_plan_needs_no_store_and_makes_none(name: str, scale: str, tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     arguments = ["experiment", name, "--plan", "--scale", scale, "--store", path]
@@ -154,6 +155,7 @@ def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.wide
 def test_a_run_that_fails_is_told_and_the_next_call_goes_on(deep: Command, made: Made) -> None:
     made.broken = lambda trial: (trial.scheme, trial.num_layers) == ("pre-ln", 24)
     result = deep("--seeds 1 --json", code=1)
@@ -200,6 +202,7 @@ def test_the_document_has_arms_answers_and_runs_and_people_read_the_same(command
         assert all(f"{name}: {value}" in plain(text) for name, value in question["numbers"].items())
 
 
+@pytest.mark.wide
 def test_what_is_not_there_is_open_and_says_why(command: Command) -> None:
     answer, text = command.answer("--budget 1e-9"), command("--budget 1e-9").stdout
     assert list(answer) == DOCUMENT.split()
@@ -220,6 +223,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "records"
 
 
+@pytest.mark.wide
 def test_what_is_exported_is_read_again(deep: Command, made: Made, records: Path) -> None:
     """It is the record of the next store, and the same book."""
     target = records / f"{deep.name}.jsonl"

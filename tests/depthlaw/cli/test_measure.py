@@ -110,6 +110,7 @@ def test_units() -> None:
         assert row["changes"]["logit"]["update"]["measured"] == pytest.approx(-row["measured"], rel=1e-6)
 
 
+@pytest.mark.wide
 def test_what_a_step_changes_to_second_order_and_in_the_representation() -> None:
     found = answer(
         "--scheme depth-mup --optimizer adam --sublayers 2,8 --width 256 --seeds 12 --second-order --changes"

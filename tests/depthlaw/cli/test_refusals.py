@@ -211,6 +211,7 @@ LATER = (
 )
 
 
+@pytest.mark.wide
 def test_refusals_wait_for_no_import() -> None:
     """In a process that has imported nothing else: of those that need not ask theory what there is."""
     lines = [line for line, said in REFUSED.items() if line.startswith("predict") and said not in LATER]

@@ -26,6 +26,8 @@ from depthlaw.system.places import ROOT
 from tests.command import DEPTHLAW, depthlaw, document, refusal
 from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 
+pytestmark = pytest.mark.wide
+
 _STACK = ("--scheme", "pre-ln", "--optimizer", "adam", "--sublayers", "2,4", "--width", "32")
 MEASURE = ["measure", *_STACK, "--dtype", "float64"]
 TRAIN = [

@@ -109,7 +109,13 @@ def ratios(network: ModelConfig) -> dict[str, tuple[float, float]]:
     return ends
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in BLOCKS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *often((name for name in BLOCKS if name not in SLOW), 3, wide=1),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in BLOCKS if name in SLOW),
+    ],
+)
 def test_what_is_predicted_is_what_networks_do(name: str) -> None:
     """Every role, and the update of the matrices to half of what a role is allowed.
 

@@ -42,6 +42,7 @@ FAST = ("GPT-2", "Llama, grouped heads")
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CLIENTS]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_moves_as_far_as_its_recipe_says(name: str) -> None:
     """24 networks. In total, to 6 %: the width is 128, and a few heads make Muon's singular values fewer than is

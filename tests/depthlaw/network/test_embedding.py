@@ -35,6 +35,7 @@ def measured_growth(std: float) -> float:
     return many / few
 
 
+@pytest.mark.wide
 def test_completep_is_flat_only_beside_a_large_embedding_predicted_and_measured() -> None:
     told_of = other("completep")
     assert told_of is not None and told_of.matters

@@ -19,6 +19,7 @@ from depthlaw.theory.kernel.setting import Heads
 from depthlaw.theory.meanfield.update import predict as predict_stack
 from depthlaw.theory.moments import GATED
 from depthlaw.theory.schemes import SCHEMES, scheme
+from tests.often import often
 
 SHAPE: dict[str, Any] = {"norm_kind": "rmsnorm", "activation": "gelu", "ffn_ratio": 3, "has_affine": True}
 CONFIGS: dict[str, ModelConfig] = {
@@ -82,7 +83,9 @@ def test_a_field_that_is_new_to_sims_is_heard_of_or_known_not_to_matter() -> Non
 
 
 @pytest.mark.parametrize("activation", sorted(GATED))
-@pytest.mark.parametrize("name", ["pre-ln", "sub-ln", "peri-ln", "post-ln", "deepnorm", "depth-mup", "t-fixup"])
+@pytest.mark.parametrize(
+    "name", often(["pre-ln", "sub-ln", "peri-ln", "post-ln", "deepnorm", "depth-mup", "t-fixup"], 3, wide=1)
+)
 def test_gated_stacks_are_those_of_the_kernel_rung(name: str, activation: str) -> None:
     """Which knows them sublayer by sublayer: exact where no points are drawn, elsewhere to the error that it states."""
     for optimizer in ("sgd", "muon", "adam", "lamb"):

@@ -23,6 +23,7 @@ from depthlaw.sims.model import ModelConfig, SublayerConfig, alternating, decode
 from depthlaw.sims.update import Task
 from depthlaw.theory.kernel.predict import REPLICATES, KernelUpdate, predict_kernel, unit_power
 from depthlaw.theory.kernel.update import MATRICES
+from tests.often import often
 from tests.once import once
 
 FAMILY_ERROR = 1e-3
@@ -194,7 +195,7 @@ def cases(scale: Scale) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "scale"),
-    [pytest.param(name, SMALL, id=f"{name}-small") for name in cases(SMALL)]
+    often((pytest.param(name, SMALL, id=f"{name}-small") for name in cases(SMALL)), 2, wide=1)
     + [pytest.param(name, LARGE, id=f"{name}-large", marks=pytest.mark.slow) for name in cases(LARGE)],
 )
 def test_every_role_is_that_of_real_networks(name: str, scale: Scale) -> None:

@@ -56,6 +56,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "activation"),
     [("sub-ln", "gelu"), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],

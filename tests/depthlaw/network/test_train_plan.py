@@ -118,6 +118,7 @@ def test_the_printed_counts_come_out() -> None:
     assert not beside.is_as_printed("863", 10**6)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("recomputes", often([False, True], 2))
 def test_the_largest_batch_is_the_largest_that_fits(recomputes: bool) -> None:
     model = Model("", 1, 512, 8, "", 1000)

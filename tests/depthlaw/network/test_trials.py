@@ -245,6 +245,7 @@ def test_a_checkpoint_of_several_processes_is_not_passed_over(trial: Trial, tmp_
     assert of_several.exists()
 
 
+@pytest.mark.wide
 def test_memory_is_that_of_weights_and_graph(trial: Trial) -> None:
     """Of the plan, which tests/sims/test_plan.py holds against what torch holds: grows with the optimizer's state, the
     precision and the batch."""

@@ -113,6 +113,7 @@ def test_runs_that_have_nothing_in_common_are_refused(tmp_path):
         compare(first, empty)
 
 
+@pytest.mark.wide
 def test_of_real_runs_each_ratio_is_that_of_the_files(tmp_path):
     first, second = (Run.read(trained(tmp_path / f"{n}.jsonl", n)) for n in (1, 3))
     found = compare(first, second)

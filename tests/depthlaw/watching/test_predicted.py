@@ -16,6 +16,7 @@ from depthlaw.watching import predicted as module
 from depthlaw.watching.compare import MATTERS, WHOLE, change_of, compare, described, predicted_of
 from depthlaw.watching.record import Run
 from tests.depthlaw.watching.models import GPT, VOCAB, batch
+from tests.often import often
 
 RATE = 1e-5
 """So small that what is of second order is nothing."""
@@ -74,7 +75,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.mark.parametrize(("build", "labels"), [*((plain, labels) for labels in LABELS), (hugging_face, "frequent")])
+@pytest.mark.parametrize(
+    ("build", "labels"), often([*((plain, labels) for labels in LABELS), (hugging_face, "frequent")], 2, wide=1)
+)
 def test_the_first_step_moves_what_was_predicted(build: Any, labels: str, folder: Path) -> None:
     """All of it, and each role that matters and is predicted, within what the prediction itself says."""
     run = run_of(build, 4, labels, folder)

@@ -231,6 +231,7 @@ def test_half_precision_is_looked_at_in_single():
     assert watch.last.first_order == pytest.approx(watch.last.whole, rel=0.3)
 
 
+@pytest.mark.wide
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # Torch's, of itself.
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_compiled_model_is_watched_as_it_is_written(backend):
@@ -311,6 +312,7 @@ def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch, caplog):
     assert "the next look comes in about 100 minutes: looks may take 0.1 % of the time, and have taken 3 s" in line
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "options",
     [{}, pytest.param({"fused": True}, marks=pytest.mark.slow), {"block": True}],
@@ -707,6 +709,7 @@ def test_what_is_no_finite_number_is_told_once_and_beyond_each_limit(tmp_path, c
     assert compare(Run.read(good), run).verdict[0].startswith("2 layers: from step 2 on, no step moved the logits by a")
 
 
+@pytest.mark.wide
 def test_an_alarm_that_fails_ends_the_watch_and_one_that_leaves_ends_the_run(tmp_path, caplog):
     watch, told = times_five(tmp_path, caplog, steps=(0,), limit=2.5, then=lambda *_: 1 / 0)
     assert watch.has_ended and told[-1].endswith("the run goes on: ZeroDivisionError: division by zero")
