@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -281,14 +282,14 @@ def _measure(
     probes: bool = False,
     most_threads: int | None = None,
 ) -> Result:
-    """A chunk. On a CPU its seeds are shared out to threads, and each operation has one core unless its matrices are
-    huge: with several cores to an operation, most of the time is spent on waiting for each other."""
-    is_on_cpu, before = question.device == "cpu", torch.get_num_threads()
-    num_threads = threads_for(question, len(seeds)) if is_on_cpu and not question.keeps_steps else 1
+    """A chunk. On a CPU its seeds are shared out to threads, or several cores work on each operation: see
+    ``threads_for``."""
+    before = torch.get_num_threads()
+    num_threads, num_cores = threads_for(question, len(seeds)) if question.device == "cpu" else (1, before)
     num_threads = min(num_threads, most_threads or num_threads)
     if num_threads == 1:
         try:
-            torch.set_num_threads(1 if is_on_cpu and question.config.d_model < _HUGE else before)
+            torch.set_num_threads(min(num_cores, before, most_threads or before))
             return _part(question, seeds, advance, probes=probes)
         finally:
             torch.set_num_threads(before)
@@ -322,21 +323,37 @@ def _measure(
         torch.set_num_threads(before)
 
 
-def threads_for(question: Question, num_seeds: int) -> int:
-    """The number of threads that seeds are shared out to on a CPU: as many as cores, or one where matrices are small.
+class Shares(NamedTuple):
+    """How many threads share the seeds of a chunk on a CPU, and how many cores each operation uses."""
 
-    Python hands over from thread to thread between any two operations, which takes as long as a small one does.
+    threads: int
+    cores: int
+
+
+def threads_for(question: Question, num_seeds: int) -> Shares:
+    """Of networks with small matrices, one thread and one core. Of larger ones, one thread whose operations use as many
+    cores as there are networks, or all where the width is huge. Of still larger ones, as many threads as cores; but not
+    where steps are kept, which one thread holds.
+
+    Cores that share an operation wait for one another at its end. Python hands over from thread to thread between any
+    two operations, which takes as long as a small one does; several cores wait less long.
     """
-    task, num_cores = question.task, min(os.cpu_count() or 1, num_seeds)
-    products = num_seeds / num_cores * task.batch_size * task.num_tokens * question.config.d_model**2
-    return num_cores if products >= _WORTH_A_THREAD else 1
+    task, width, all_cores = question.task, question.config.d_model, os.cpu_count() or 1
+    num_cores = min(all_cores, num_seeds)
+    products = num_seeds / num_cores * task.batch_size * task.num_tokens * width**2
+    if products >= _WORTH_A_THREAD and num_cores > 1 and not question.keeps_steps:
+        return Shares(num_cores, 1)
+    if width >= _HUGE:
+        return Shares(1, all_cores)
+    return Shares(1, num_cores if products >= _WORTH_A_CORE else 1)
 
 
 _HUGE = 512
-"""The least width at which torch may take several cores for one operation."""
-_WORTH_A_THREAD = 2**22
-"""Of a square matrix and the vectors of all members of a thread, how many numbers are multiplied: measured on 2 cores,
-at 2^20 two threads took 1.08 times as long as one, at 2^23 0.57 times."""
+"""The width from which on a single network's operations are worth all cores."""
+_WORTH_A_CORE, _WORTH_A_THREAD = 2**20, 2**23
+"""Of a square matrix and the vectors of all members of a thread, how many numbers are multiplied. Measured on 2 cores,
+beside one thread with one core: at 2^18 two cores to an operation took 1.1 times as long and two threads 1.9 times, at
+2^20 0.95 and 1.3, at 2^21 0.7 and 0.8, at 2^22 0.68 and 0.76, at 2^23 0.59 and 0.55."""
 
 
 def _joined(parts: Sequence[Result]) -> Result:

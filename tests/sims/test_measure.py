@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
@@ -387,26 +387,75 @@ def test_visits_are_sums_of_their_own() -> None:
         assert result.values[f"{optimizer}/update"] == pytest.approx(own.tolist(), rel=1e-9)
 
 
-def test_threads_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def two_cores() -> Iterator[None]:
+    """For torch's operations."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_threads_and_cores_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = question(12, task=Task(num_tokens=8), optimizers=("sgd", "adam"), has_layers=True)
     wild = question(12, residual_weight=1e40, placement="pre")  # its numbers overflow
     for one in (asked, wild):
         results = []
-        for num_threads in (1, 3):
-            monkeypatch.setattr(measure, "threads_for", lambda *_, num=num_threads: num)
+        for shares in ((1, 1), (3, 1), (1, 2)):
+            monkeypatch.setattr(measure, "threads_for", lambda *_, shares=shares: measure.Shares(*shares))
             results.append(together(one, range(10)))
-        alone, shared = results
-        assert (alone.seeds, alone.diverged, alone.dtype) == (shared.seeds, shared.diverged, shared.dtype)
-        assert alone.unreliable.keys() == shared.unreliable.keys()
-        for name, values in alone.values.items():
-            assert shared.values[name] == pytest.approx(values, rel=1e-6, nan_ok=True), name
+        alone = results.pop(0)
+        for shared in results:
+            assert (alone.seeds, alone.diverged, alone.dtype) == (shared.seeds, shared.diverged, shared.dtype)
+            assert alone.unreliable.keys() == shared.unreliable.keys()
+            for name, values in alone.values.items():
+                assert shared.values[name] == pytest.approx(values, rel=1e-6, nan_ok=True), name
+
+
+@pytest.mark.parametrize(
+    ("width", "num_seeds", "rest", "shares"),
+    [
+        (16, 2, {}, (1, 1)),
+        (64, 15, {}, (1, 1)),
+        (64, 17, {}, (1, 2)),
+        (256, 16, {}, (2, 1)),
+        (256, 16, {"learning_rate": 0.1}, (1, 2)),
+        (256, 1, {}, (1, 1)),
+        (512, 1, {}, (1, 2)),
+        (512, 8, {}, (2, 1)),
+    ],
+)
+def test_large_operations_are_worth_cores_and_larger_ones_threads(
+    width: int, num_seeds: int, rest: dict[str, Any], shares: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two cores. Where steps are kept, one thread has all seeds."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    config = ModelConfig(encoder=alternating(2), d_model=width, num_heads=2)
+    asked = Question(config=config, task=Task(num_tokens=32), **rest)
+    assert measure.threads_for(asked, num_seeds) == shares
+
+
+@pytest.mark.parametrize(("there", "most", "cores"), [(2, None, 2), (1, None, 1), (2, 1, 1)])
+def test_an_operation_has_as_many_cores_as_there_are_and_as_it_may_have(
+    there: int, most: int | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = torch.get_num_threads(), []
+    monkeypatch.setattr(measure, "threads_for", lambda *_: measure.Shares(1, 2))
+    monkeypatch.setattr(measure, "_part", lambda *_, **__: seen.append(torch.get_num_threads()))
+    torch.set_num_threads(there)
+    try:
+        measure._measure(question(2), [0], lambda _: None, most_threads=most)
+        assert (seen, torch.get_num_threads()) == ([cores], there)
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("stops", [1, 2], ids=["first teller", "second teller"])
 def test_what_is_told_may_stop_threads(monkeypatch: pytest.MonkeyPatch, stops: int) -> None:
     """As Ctrl-C does: nobody is told any more, and torch has its threads back. It is raised, and not that the other
     thread was stopped for it, even where both have ended by the time that somebody looks."""
-    monkeypatch.setattr(measure, "threads_for", lambda *_: 2)
+    monkeypatch.setattr(measure, "threads_for", lambda *_: measure.Shares(2, 1))
     monkeypatch.setattr(measure, "wait", lambda futures, return_when: wait(futures))
     before, after, tellers = torch.get_num_threads(), 0, set()
 
