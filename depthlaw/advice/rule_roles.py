@@ -19,12 +19,11 @@ from sympy import S
 from depthlaw.advice.records import training_runs
 from depthlaw.advice.remedy import LATER, LATER_FAILED
 from depthlaw.network.embedding import LARGE, PUBLISHED, OtherEmbedding
-from depthlaw.network.kernel import update_of
+from depthlaw.network.kernel import later_update_of, update_of
 from depthlaw.network.predicted_rows import finite, shares
 from depthlaw.system.places import TRAINING_RECORDS
 from depthlaw.theory.asymptotics.evaluate import evaluate
 from depthlaw.theory.asymptotics.expansion import BeyondScaleError
-from depthlaw.theory.kernel.after_start import predict_after_start
 from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, unit_power
 from depthlaw.theory.meanfield.growth import update_order
 from depthlaw.theory.meanfield.setting import Setting
@@ -179,7 +178,7 @@ def _grown(
     )
     if law is not None and not has_failed:
         asked = Inputs(num_tokens=num_tokens), rule.optimizer, 1.0, 1
-        before, after = (predict_after_start(law, network, *asked, effort=EFFORT).update for network in networks)
+        before, after = (later_update_of(law, network, *asked, effort=EFFORT) for network in networks)
         grown_later = growth(before, after, FLAT)
         later = None if grown_later is None else {"law": law, "growth": grown_later["growth"]}
     return {

@@ -15,6 +15,7 @@ from depthlaw.network.lower import KINDS
 from depthlaw.sims.config import ModelConfig, SublayerConfig, Task
 from depthlaw.system.kept import kept
 from depthlaw.theory.kernel import points
+from depthlaw.theory.kernel.after_start import predict_after_start
 from depthlaw.theory.kernel.predict import (
     REPLICATES,
     Inputs,
@@ -116,18 +117,61 @@ def update_of(
     replicates: int = REPLICATES,
 ) -> KernelUpdate:
     """What ``predict_kernel`` answers of one optimizer, or answered before where answers are kept."""
-    asked = {"network": asdict(network), "inputs": asdict(inputs), "of": type(inputs).__name__}
-    asked |= {"optimizer": optimizer, "effort": effort, "replicates": replicates}
-    is_new = False
+    how = {"effort": effort, "replicates": replicates}
+    asked = {**_asked(network, inputs, optimizer), **how}
 
     def make() -> dict[str, Any]:
-        nonlocal is_new
-        is_new = True
-        how = {"advance": advance, "effort": effort, "replicates": replicates}
-        return asdict(predict_kernel(network, inputs, (optimizer,), **how)[optimizer])
+        return asdict(predict_kernel(network, inputs, (optimizer,), advance=advance, **how)[optimizer])
 
-    answer = kept(asked, make)
-    if not is_new:
-        advance(2.0 * network.num_sublayers)
+    answer = _kept(asked, make, network, advance)
     streams = {side: [Stream(**stream) for stream in of_side] for side, of_side in answer["streams"].items()}
     return KernelUpdate(**{**answer, "streams": streams})
+
+
+def later_update_of(
+    law: str,
+    network: Transformer,
+    inputs: Inputs,
+    optimizer: str,
+    size: float,
+    d_model: int,
+    *,
+    advance: Callable[[float], None] = lambda _: None,
+    **options: Any,
+) -> float:
+    """The update of what ``predict_after_start`` answers, or answered before where answers are kept.
+
+    law, size, d_model and the unit of the update: as there. options: of ``predict_kernel``. ValueError, in one line,
+    for what cannot be.
+    """
+    asked = {**_asked(network, inputs, optimizer), **options, "law": law, "size": size, "d_model": d_model}
+
+    def make() -> float:
+        return predict_after_start(law, network, inputs, optimizer, size, d_model, advance=advance, **options).update
+
+    return _kept(asked, make, network, advance)
+
+
+def _asked(network: Transformer, inputs: Inputs, optimizer: str) -> dict[str, Any]:
+    """What an answer depends on, beside options."""
+    return {
+        **{"network": asdict(network), "inputs": asdict(inputs), "of": type(inputs).__name__},
+        "optimizer": optimizer,
+    }
+
+
+def _kept(
+    asked: dict[str, Any], make: Callable[[], Any], network: Transformer, advance: Callable[[float], None]
+) -> Any:
+    """As ``kept``. An answer that was kept advances by all sublayers at once."""
+    is_new = False
+
+    def making() -> Any:
+        nonlocal is_new
+        is_new = True
+        return make()
+
+    answer = kept(asked, making)
+    if not is_new:
+        advance(2.0 * network.num_sublayers)
+    return answer

@@ -314,15 +314,15 @@ class Network:
         is named, so many steps behind the start, in the unit of the first step's. advance: as of ``theory``, once for
         each law. config: plain numbers in place of this network's. options: of ``predict_kernel``. NoTheoryError, in
         one line, where there is none."""
-        from depthlaw.network.kernel import as_inputs, as_transformer
-        from depthlaw.theory.kernel.after_start import LAWS, made, predict_after_start
+        from depthlaw.network.kernel import as_inputs, as_transformer, later_update_of
+        from depthlaw.theory.kernel.after_start import LAWS, made
 
         config = config or self.config(optimizer)
         try:
             size = made(optimizer, learning_rate, num_steps, self.d_model, weight_decay)
             asked = as_transformer(config, head_size=self.predicted_head_size), as_inputs(self.task, config), optimizer
             return {
-                law: predict_after_start(law, *asked, size, self.d_model, advance=advance, **options).update
+                law: later_update_of(law, *asked, size, self.d_model, advance=advance, **options)
                 for law in laws or LAWS
             }
         except (ValueError, ArithmeticError) as error:

@@ -10,10 +10,12 @@ import pytest
 from typer import main
 
 from depthlaw.cli import app
-from depthlaw.network.kernel import update_of
+from depthlaw.network import kernel
+from depthlaw.network.kernel import later_update_of, update_of
 from depthlaw.system import kept as module
 from depthlaw.system.kept import clear, keeping, kept
-from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer
+from depthlaw.theory.kernel.after_start import predict_after_start
+from depthlaw.theory.kernel.predict import Inputs, KernelUpdate, Sublayer, Transformer
 from depthlaw.theory.stack import SublayerKind
 from tests.command import told
 
@@ -103,6 +105,33 @@ def test_a_prediction_that_is_read_is_the_one_that_was_computed() -> None:
         # NaN is equal to nothing: compared as text.
         assert repr(computed) == repr(written) == repr(read)
         assert advanced[-1] == sum(advanced[:-1]) == 2 * network.num_sublayers
+
+
+def test_a_law_of_later_steps_is_kept_with_all_that_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is derived once, is the number that theory gives, and is no other's."""
+    layer = (Sublayer(kind=SublayerKind.SELF), Sublayer(kind=SublayerKind.FFN))
+    network, inputs = Transformer(encoder=layer), Inputs(num_tokens=2)
+    asked = {"law": "noise", "optimizer": "adamw", "size": 0.5, "d_model": 64, "effort": 1.0}
+    others = {"law": "aligned", "optimizer": "muon", "size": 1.0, "d_model": 256, "effort": 2.0}
+    derived: list[float] = []
+
+    def derive(*arguments: Any, **options: Any) -> KernelUpdate:
+        answer = predict_after_start(*arguments, **options)
+        derived.append(answer.update)
+        return answer
+
+    monkeypatch.setattr(kernel, "predict_after_start", derive)
+    with keeping():
+        for changes in [{}, *({name: value} for name, value in others.items())]:
+            advanced: list[float] = []
+            rest = asked | changes
+            first, again = (
+                later_update_of(network=network, inputs=inputs, advance=advanced.append, replicates=1, **rest)
+                for _ in "12"
+            )
+            assert first == again == derived[-1]
+            assert sum(advanced) == 2 * 2 * network.num_sublayers
+    assert len(derived) == 1 + len(others)
 
 
 def test_the_command_answers_the_same_and_clears(folder: Path) -> None:
