@@ -1,4 +1,4 @@
-"""``depthlaw bench``: how fast the program is here, beside loops over models, and what its commands cost."""
+"""``depthlaw bench``: how fast the program is here, beside loops over models, and how long its commands take."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def run(
     record: Path | None = option("Also write the answer to this file, which says on what machine it was made.", None),
     as_json: bool = options.JSON,
 ) -> None:
-    """Time the program beside what people write instead, and say what its commands cost.
+    """Time the program beside what people write instead, and say how long its commands take.
 
     A pass is forward, backward and the norm of each gradient of 16 post-LN
     encoders. depthlaw passes them as one ensemble; beside it stand loops over
     torchscale's and torch's encoders, vmap, and a loop in two processes. Each
     pair is timed in turn, and what counts is the ratio: above 1, depthlaw is
     faster. Then a step of runs trained together, beside the same one by one,
-    time and memory against each size, and what commands cost in seconds of the
-    processor. All of it takes a quarter of an hour on two cores.
+    time and memory of a pass and of a prediction against each size, and how
+    long commands take to answer, the first time and again. All of it takes
+    half an hour on two cores.
     """
     from depthlaw.paper_checks.experiments import bench
     from depthlaw.sims.measure import choose_device, device_name
@@ -42,8 +43,8 @@ def run(
         where = choose_device(device)
     sizes = bench.QUICK if quick else bench.SIZES
     axes = [] if quick or where != "cpu" else list(bench.AXES)
-    names = () if quick else bench.COMMANDS
-    compared, grown, cost = [], [], []
+    names = () if quick else bench.timed_commands()
+    compared, grown, answered = [], [], []
     num_rows = len(sizes) * len(bench.contenders(where)) + (not quick)
     with counted("timing", num_rows + len(axes) + len(names)) as advance:
         for size in sizes:
@@ -54,13 +55,13 @@ def run(
             compared.append(bench.trained(bench.TRAINED, rounds, where))
             advance(1)
         for axis in axes:
-            grown.append(bench.growth(axis))
+            grown.append(bench.growth(*axis))
             advance(1)
         for row in bench.commands(names):
-            cost.append(row)
+            answered.append(row)
             advance(1)
     machine = {**bench.machine(), "device": device_name(where)}
-    answer = document(rows=compared, growth=grown, commands=cost, machine=machine, versions=bench.versions())
+    answer = document(rows=compared, growth=grown, commands=answered, machine=machine, versions=bench.versions())
     if record is not None:
         write_atomically(record, as_text(answer))
     if as_json:
@@ -102,15 +103,16 @@ def show(answer: Mapping[str, Any], page: Page) -> None:
     if grown := answer["growth"]:
         cells = [
             (
-                row["axis"],
-                *(", ".join(f"{x:.3g}" for x in row[name]) for name in ("values", "seconds")),
+                f"{row['of']}: {row['axis']}",
+                ", ".join(map(str, row["values"])),
+                ", ".join(f"{x:.3g}" for x in row["seconds"]),
                 *("-" if row[name] is None else f"{row[name]:.2f}" for name in ("time", "memory")),
             )
             for row in grown
         ]
         page.show(grid(("against", "at", "seconds", "time as", "memory as"), cells, ("against", "at", "seconds")))
-    if cost := answer["commands"]:
-        page.show(grid(("command", "CPU seconds", "beside"), map(_cost, cost), ("command", "beside")))
+    if answered := answer["commands"]:
+        page.show(grid(("command", "seconds", "again", "beside"), map(_answered, answered), ("command", "beside")))
 
 
 def _ratios(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -121,6 +123,6 @@ def _ratios(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
         yield *sizes, row["beside"], f"{row['ratio']:.2f}", spread, whole, f"{100 * row['share_of_peak']:.0f} %"
 
 
-def _cost(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def _answered(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     beside = "" if row["beside"] is None else f"{row['beside']}: {row['least']:.2f}"
-    return row["command"], f"{row['cpu_seconds']:.2f}", beside
+    return row["command"], f"{row['seconds']:.2f}", f"{row['again']:.2f}", beside

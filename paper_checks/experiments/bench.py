@@ -11,8 +11,9 @@ cores where that pays. Beside it stand, of as many networks of the same size:
     two processes   the loop over torchscale's (or torch's), half of the networks in each of two processes of one thread
 
 ``compare`` yields a row for each size and contender, ``trained`` one of a step of runs that are trained together beside
-the same runs one by one, ``growth`` how time and memory grow, ``commands`` what commands that people wait for cost in
-seconds of the processor. A time alone says little of another machine; a ratio does.
+the same runs one by one, ``growth`` how time and memory of a pass, and of a prediction of the kernel rung, grow,
+``commands`` how long people wait for commands, asked for the first time and again. A time alone says little of another
+machine; a ratio does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from multiprocessing import get_context
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +61,19 @@ COMMANDS = (
     "rule --norm post --optimizer adam --arch encoder --layers 12",
     "explain S1-34",
     "tables",
-    "predict --scheme pre-ln --optimizer sgd --sublayers 4 --attention",
-    "predict --scheme gpt2 --optimizer adamw --sublayers 12,24,48 --attention --roles",
-    "predict --scheme admin --optimizer sophia --sublayers 8,16,32 --attention",
+    "predict --recipe llama-3 --optimizer adamw --layers 8,16,32 --roles",
+    "advise --recipe gpt2 --optimizer adamw --from-layers 12 --layers 48",
+    "audit --hf gpt2 --layers 2,4 --optimizer adamw",
     "verify --quick",
 )
-IMPORTS = {"--help": "import typer", "tables": "import sympy"}
+IMPORTS = {
+    "--help": "import typer",
+    "tables": "import sympy",
+    "audit --hf gpt2 --layers 2,4 --optimizer adamw": "from transformers import GPT2LMHeadModel",
+}
 """By command, what of Python it is held against: the least that it can take."""
+FINDS_FAULTS = 1
+"""The exit code of an audit that found some, and of a program that crashed, which prints nothing."""
 
 
 @dataclass(frozen=True)
@@ -118,14 +126,15 @@ class Ours:
         import torch
 
         from depthlaw.sims.ensemble import Ensemble, Member
-        from depthlaw.sims.measure import Question, threads_for
+        from depthlaw.sims.measure import Question, Shares, threads_for
         from depthlaw.sims.update import draw_inputs
 
         self.task, self.device, self.optimizers = size.task, device, optimizers
         question = Question(config=size.config, task=size.task)
-        num_threads = threads_for(question, size.num_members) if device == "cpu" else 1
-        each, kind, config = math.ceil(size.num_members / num_threads), getattr(torch, dtype), size.config
-        self.pool = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+        self.shares = threads_for(question, size.num_members) if device == "cpu" else Shares(1, 1)
+        each, kind, config = math.ceil(size.num_members / self.shares.threads), getattr(torch, dtype), size.config
+        cores = (self.shares.cores,)
+        self.pool = ThreadPoolExecutor(self.shares.threads, initializer=torch.set_num_threads, initargs=cores)
 
         def make(start: int) -> tuple[Ensemble, Inputs]:
             seeds = range(start, min(start + each, size.num_members))
@@ -326,7 +335,7 @@ def compare(size: Size, rounds: int, *, dtype: str = "float32", device: str = "c
             both = (partial(_anew, partial(Ours, size, dtype, device)), partial(_anew, partial(make, size)))
             made = [[seconds_of(call) for call in both] for _ in range(max(1, rounds // 2))]
             whole = statistics.median(others / seconds for seconds, others in made)
-        kind = {"dtype": dtype, "device": device, "threads": len(ours.parts)}
+        kind = {"dtype": dtype, "device": device, "threads": math.prod(ours.shares)}
         yield {"beside": name, **size.__dict__, **kind, **_timed(size, pairs, peak), "with_construction": whole}
         gc.collect()
 
@@ -410,43 +419,69 @@ def _ten_products(x: torch.Tensor) -> list[torch.Tensor]:
 
 # ---------------------------------------------------------------- growth, and commands
 
-AXES: dict[str, tuple[Size, ...]] = {
-    "num_layers": tuple(Size(64, layers, num_members=2) for layers in (32, 100, 300)),
-    "d_model": tuple(Size(d, 8, num_members=2) for d in (64, 128, 256, 512)),
-    "num_tokens": tuple(Size(64, 8, num_members=8, num_tokens=tokens) for tokens in (64, 128, 256, 512)),
-    "num_members": tuple(Size(64, 8, num_members=members) for members in (8, 32, 128)),
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the kernel rung is asked: the first step of a pre-LN decoder with relu, by role."""
+
+    num_layers: int = 100
+    num_tokens: int = 16
+    optimizer: str = "adamw"
+
+    def __call__(self) -> None:
+        from depthlaw.theory.kernel.predict import Inputs, Sublayer, Transformer, predict_kernel
+        from depthlaw.theory.stack import SublayerKind
+
+        layer = tuple(Sublayer(kind=kind) for kind in (SublayerKind.SELF, SublayerKind.FFN))
+        network = Transformer(encoder=self.num_layers * layer, placement="pre", is_causal=True)
+        predict_kernel(network, Inputs(num_tokens=self.num_tokens), [self.optimizer])
+
+
+AXES: dict[tuple[str, str], tuple[Size | Predicted, ...]] = {
+    ("pass", "num_layers"): tuple(Size(64, layers, num_members=2) for layers in (32, 100, 300)),
+    ("pass", "d_model"): tuple(Size(d, 8, num_members=2) for d in (64, 128, 256, 512)),
+    ("pass", "num_tokens"): tuple(Size(64, 8, num_members=8, num_tokens=tokens) for tokens in (64, 128, 256, 512)),
+    ("pass", "num_members"): tuple(Size(64, 8, num_members=members) for members in (8, 32, 128)),
+    ("prediction", "num_layers"): tuple(Predicted(num_layers=layers) for layers in (10, 100, 1_000, 10_000)),
+    ("prediction", "num_tokens"): tuple(Predicted(4, tokens) for tokens in (8, 32, 128, 512)),
+    ("prediction", "optimizer"): tuple(Predicted(optimizer=name) for name in ("sgd", "adamw", "muon", "adafactor")),
 }
+"""By what is timed and what grows. For sgd the sums of squares of each role suffice; the others need sums of absolute
+values, of singular values, or of rows and columns."""
+_LONG = 10.0
+"""What takes longer than these seconds is timed twice, and not four times; the first time it may draw points."""
 
 
-def growth(axis: str) -> dict[str, Any]:
-    """Time and memory of a pass against one size, each in a process of its own, and the slopes of their logarithms."""
+def growth(what: str, axis: str) -> dict[str, Any]:
+    """Time and memory of a pass, or a prediction, against one size, each in a process of its own, and the slopes of
+    their logarithms, where the size is a number. fixed: what all sizes have in common."""
     import numpy as np
 
-    sizes = AXES[axis]
+    sizes = AXES[what, axis]
+    values = [getattr(size, axis) for size in sizes]
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
         measured = [pool.submit(_alone, size).result() for size in sizes]
-    x = np.log([getattr(size, axis) for size in sizes])
     times, memories = (np.array(column) for column in zip(*measured, strict=True))
-    slopes = {
-        name: float(np.polyfit(x, np.log(y), 1)[0]) if y.min() > 0 else None  # where the program's own memory sufficed
-        for name, y in (("time", times), ("memory", memories))
-    }
-    return {
-        "axis": axis,
-        "values": [getattr(size, axis) for size in sizes],
-        "seconds": times.tolist(),
-        "bytes": memories.tolist(),
-        **slopes,
-    }
+
+    def slope(y: np.ndarray) -> float | None:
+        """None too where the program's own memory sufficed."""
+        is_known = axis != "optimizer" and y.min() > 0
+        return float(np.polyfit(np.log(values), np.log(y), 1)[0]) if is_known else None
+
+    slopes = {"time": slope(times), "memory": slope(memories)}
+    fixed = {name: value for name, value in vars(sizes[0]).items() if name != axis}
+    row = {"of": what, "axis": axis, "values": values, "fixed": fixed}
+    return {**row, "seconds": times.tolist(), "bytes": memories.tolist(), **slopes}
 
 
-def _alone(size: Size) -> tuple[float, float]:
-    """Seconds of a pass, and the most memory beyond what the program itself takes; 0 where the system does not tell."""
-    Ours(Size(8, 1, num_members=1))()
+def _alone(size: Size | Predicted) -> tuple[float, float]:
+    """Seconds of a pass or a prediction, and the most memory beyond what the program itself takes; 0 where the system
+    does not tell."""
+    (Ours(Size(8, 1, num_members=1)) if isinstance(size, Size) else Predicted(1, 2))()
     before = _peak(is_new=True)
-    ours = Ours(size)
-    ours()
-    return min(seconds_of(ours) for _ in range(3)), _peak() - before
+    timed = Ours(size) if isinstance(size, Size) else size
+    first = seconds_of(timed)
+    return min(first, *(seconds_of(timed) for _ in range(1 if first > _LONG else 3))), _peak() - before
 
 
 def _peak(*, is_new: bool = False) -> float:
@@ -458,21 +493,36 @@ def _peak(*, is_new: bool = False) -> float:
     return 1024.0 * float(sizes[0]) if sizes else 0.0
 
 
-def commands(names: Sequence[str] = COMMANDS) -> Iterator[dict[str, Any]]:
-    """What each command costs in seconds of the processor, children included, and what it is held against."""
+def timed_commands() -> tuple[str, ...]:
+    """Those whose packages are installed."""
+    has_transformers = find_spec("transformers") is not None
+    return tuple(command for command in COMMANDS if has_transformers or "--hf" not in command)
+
+
+def commands(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The seconds until each command has answered where no answer is kept, and until what it is held against has ended.
+
+    again: the same once more, beside what the first call kept.
+    """
     for command in names:
-        seconds = _cpu_seconds("from depthlaw.cli.app import main; main()", *command.split())
-        least = _cpu_seconds(IMPORTS[command]) if command in IMPORTS else None
-        yield {"command": f"depthlaw {command}", "cpu_seconds": seconds, "beside": IMPORTS.get(command), "least": least}
+        with TemporaryDirectory() as kept:
+            arguments = ("from depthlaw.cli.app import main; main()", *command.split())
+            seconds, again = (_answered(*arguments, kept=kept) for _ in range(2))
+        least = _answered(IMPORTS[command]) if command in IMPORTS else None
+        beside = {"beside": IMPORTS.get(command), "least": least}
+        yield {"command": f"depthlaw {command}", "seconds": seconds, "again": again, **beside}
 
 
-def _cpu_seconds(code: str, *arguments: str) -> float:
-    import resource  # which Windows has not
-
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def _answered(code: str, *arguments: str, kept: str = "") -> float:
+    """The seconds that a new process takes. kept: the folder of answers that are kept; none are without it."""
+    program = [sys.executable, "-c", code, *arguments]
+    call = partial(subprocess.run, program, capture_output=True, env=os.environ | {"DEPTHLAW_CACHE": kept})
+    start = time.perf_counter()
+    done = call(check=False)
+    seconds = time.perf_counter() - start
+    if done.returncode not in (0, FINDS_FAULTS if "audit" in arguments and done.stdout else 0):
+        raise subprocess.CalledProcessError(done.returncode, program, done.stdout, done.stderr)
+    return seconds
 
 
 def machine() -> dict[str, Any]:
