@@ -24,7 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-FAST, SLOW = "not slow and not gpu", "slow and not gpu"
+IN_CI, SLOW = "not slow and not gpu", "slow and not gpu"
 """What `make test` and `make test-wide` run, and what `make test-long` does."""
 PACKAGES = ("theory", "sims", "paper_checks")
 _WHERE = f"from depthlaw import {', '.join(PACKAGES)}; print(*({', '.join(PACKAGES)}), sep='\\n')"
@@ -103,7 +103,7 @@ def run_tests(folder: Path, tests: Iterable[str], lane: str, *options: str) -> t
 def lanes_of(fault: Fault) -> tuple[str, ...]:
     """Cases that a fault names are run whatever lane they stand in; of a whole table, those of the default lane, and
     the slow ones where these miss it."""
-    return ("not gpu",) if all("[" in test for test in fault.tests) else (FAST, SLOW)
+    return ("not gpu",) if all("[" in test for test in fault.tests) else (IN_CI, SLOW)
 
 
 def try_(fault: Fault, root: Path) -> tuple[bool, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.portable.__main__ import FAST as PORTABLE_FAST
+from tests.portable.__main__ import IN_CI
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_TEXT_COLUMNS = 2000  # longer lines are data, such as the pictures in a notebook
@@ -206,7 +206,7 @@ def test_a_test_is_of_one_lane_and_in_ci_unless_it_is_slow(marks: tuple[str, ...
         return Expression.compile(lane).evaluate(lambda name, **_: name in marks)
 
     assert len(lanes) == 3 and sum(map(runs, lanes)) == 1
-    assert runs(PORTABLE_FAST) == ("slow" not in marks)
+    assert runs(IN_CI) == ("slow" not in marks)
 
 
 IMPORTED = """

@@ -94,10 +94,9 @@ def answer(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
 
 
-OFTEN = often([(command,) for command in reversed(COMMANDS)], 3)
+OFTEN = often([(command,) for command in reversed(COMMANDS)], 6, wide=3)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("arguments", OFTEN, ids=lambda arguments: arguments[0])
 def test_commands_answer_beside_a_user_s_own_packages(arguments: tuple[str, ...], wheel: Path, tmp_path: Path) -> None:
     result = answer(wheel, own_folder(tmp_path), *arguments, "--json")

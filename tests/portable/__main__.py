@@ -23,7 +23,7 @@ from tests.portable.machines import AT_ONCE, Machine, at_once, table
 from tests.portable.places import OUT, MissingError, Place, place_of, say
 
 PYTEST = ("-m", "pytest", "-p", "tests.portable.plugin", "-q", "-rfE", "--tb=short", "--timeout", "1800")
-FAST = "not slow and not gpu"
+IN_CI = "not slow and not gpu"
 """What `make test` and `make test-wide` run."""
 
 
@@ -42,7 +42,7 @@ class Result:
 def run_tests(name: str, place: Place, tests: Sequence[str]) -> Result:
     """tests: files, or node ids, below the root."""
     start, said = time.monotonic(), ""
-    command = [*PYTEST, "-m", FAST, "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", *tests]
+    command = [*PYTEST, "-m", IN_CI, "-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", *tests]
     with (
         (OUT / f"{name}.log").open("w", encoding="utf-8") as log,
         place.start(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,

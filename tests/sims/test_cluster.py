@@ -25,7 +25,6 @@ from tests.dask_cluster import PATIENCE, DaskCluster, dask_cluster
 from tests.sims.sweeping import FILE, Logged, configs, execute, log, right
 from tests.sims.test_sweep import lines, wrong
 
-pytestmark = pytest.mark.wide
 LONG = 0.3
 """Seconds of a run, in the middle of which its worker is killed."""
 
@@ -57,6 +56,7 @@ def kill_a_worker_at_work(folder: Path, is_over: threading.Event) -> bool:
     return False
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("num_runs", "num_kills"), [(12, 1), pytest.param(200, 12, marks=pytest.mark.slow)], ids=["one", "twelve"]
 )
@@ -92,6 +92,7 @@ def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path, num_runs
 # ---------------------------------------------------------------- what workers are
 
 
+@pytest.mark.wide
 def test_workers_are_told_with_their_memory(two: DaskCluster) -> None:
     with Cluster(two.address) as cluster:
         workers = cluster.workers("auto")
@@ -112,6 +113,7 @@ def tell(job: tuple[str, str]) -> int:
     return os.getpid()
 
 
+@pytest.mark.wide
 def test_one_task_at_a_time_whichever_threads_and_processes_ask(two: DaskCluster, tmp_path: Path) -> None:
     """As on a GPU that several of them share."""
     name = f"test-{os.getpid()}"
@@ -212,6 +214,7 @@ class Silent(BaseRequestHandler):
             pass
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", [Page, Few, Silent])
 def test_a_server_that_is_no_scheduler_is_told(kind: type[BaseRequestHandler], impatient: None) -> None:
     with ThreadingTCPServer(("127.0.0.1", 0), kind) as server:

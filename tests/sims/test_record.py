@@ -162,7 +162,6 @@ for seed in range(first, first + num):
 """
 
 
-@pytest.mark.wide
 def test_processes_that_append_at_once_all_survive(path: Path) -> None:
     """They begin behind a line that was cut off, which only one of them may end, and wait for who has the lock."""
     source = path.with_name("source.jsonl")

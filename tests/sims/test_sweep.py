@@ -105,7 +105,6 @@ def times_begun(folder: Path) -> list[int]:
     return sorted(Counter(n for event, n in logged(folder) if event == "start").values())
 
 
-@pytest.mark.wide
 def test_what_a_killed_process_was_at_work_on_the_other_one_runs(tmp_path: Path) -> None:
     children = [start(tmp_path, ENOUGH, stdin=PIPE) for _ in range(2)]
     assert [child.stdout and child.stdout.readline() for child in children] == ["ready\n"] * len(children)

@@ -471,7 +471,6 @@ def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     assert "q" not in rates and max(map(away, rates.values())) < 1e3
 
 
-@pytest.mark.wide
 def test_a_role_that_matters_and_vanishes_is_told_and_neither_raised_nor_ranked_by() -> None:
     """Keys under Muon, whose step has one size: they matter at 4 layers of Post-LN, and at 32 all tokens are alike."""
     advice = advise(scheme="post-ln", optimizer="muon+adamw", from_layers=4, layers=32, width=512)

@@ -355,7 +355,6 @@ def test_a_law_of_the_model_s_own_is_taken_back() -> None:
     assert "init as in the model of 1 layer" in "; ".join(advice.named("depth-mup").changes)
 
 
-@pytest.mark.wide
 def test_a_trained_vector_begins_smaller_and_no_matrix_does() -> None:
     names = pasted(asked("scaled", "adamw").code(asked("scaled", "adamw").named("depth-mup")))
     model = made("scaled", MANY, 0)
@@ -398,7 +397,6 @@ def test_faults_and_what_is_not_read_are_said() -> None:
     assert "the audit finds" in " ".join(str(advice).split())
 
 
-@pytest.mark.wide
 def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> None:
     (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
     (warning,) = (one for one in advice.warnings if "mixture of experts" in one)

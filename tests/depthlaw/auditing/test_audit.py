@@ -360,7 +360,6 @@ def test_nothing_is_predicted_of_other_depths_where_depth_is_ignored() -> None:
     assert not answer.far and "predicted" not in answer.faults[0].why
 
 
-@pytest.mark.wide
 def test_printed_in_python_it_is_the_page_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose last line, a command, has an answer."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -877,7 +876,7 @@ WORDS: list[tuple[str, Gain | None, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("scheme", "other", "says"), often(WORDS, 3, wide=1))
+@pytest.mark.parametrize(("scheme", "other", "says"), WORDS)
 def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
     scheme: str, other: Gain | None, says: list[str]
 ) -> None:
@@ -1348,7 +1347,6 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return only_these
 
 
-@pytest.mark.wide
 def test_the_headline_says_what_differs_and_how_the_update_grows(beside: Callable[..., None]) -> None:
     """Of a Llama without its final norm, which is a fault whatever its name is; of one that has it, no differences."""
     beside("llama-2", "pre-ln")
@@ -1678,7 +1676,7 @@ BY_THEMSELVES: dict[str, tuple[Shape, Callable[[Any], float], Callable[[Any], An
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", often(BY_THEMSELVES, 3, wide=1))
+@pytest.mark.parametrize("name", BY_THEMSELVES)
 def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
     """The fix, where it is of one layer, is told to be of that alone."""
     shape, law, change, says = BY_THEMSELVES[name]

@@ -24,7 +24,7 @@ def called(module: nn.Module, twin: Twin) -> Inputs:
 OFTEN = {*{planted.kind: planted.name for planted in reversed(PLANTED)}.values(), *(one.name for one in PLANTED[::12])}
 OFTEN |= {"beta-2n-for-8n", "zero-in-zero-out", "layers-in-turn", "first-layer-post-norm", "growing-stream-pre-norm"}
 OFTEN |= {"one-live-cross-attention", "shared-expert-without-the-rule"}
-"""In the fast lane: the first of each kind, every twelfth, and those that alone see a planted fault of
+"""In the fast or the wide lane: the first of each kind, every twelfth, and those that alone see a planted fault of
 ``tests/faults/audit.toml``."""
 SILENT = ("vit", "functions behind a normed embedding")
 """The same of right models."""

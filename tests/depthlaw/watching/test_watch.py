@@ -312,10 +312,9 @@ def test_looks_take_no_more_of_the_time_than_the_budget(monkeypatch, caplog):
     assert "the next look comes in about 100 minutes: looks may take 0.1 % of the time, and have taken 3 s" in line
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     "options",
-    [{}, pytest.param({"fused": True}, marks=pytest.mark.slow), {"block": True}],
+    [{}, pytest.param({"fused": True}, marks=pytest.mark.slow), pytest.param({"block": True}, marks=pytest.mark.wide)],
     ids=["hooks", "fused", "with watch"],
 )
 def test_a_step_that_a_grad_scaler_lets_none_take_is_told_as_none(options, tmp_path, caplog):
