@@ -96,9 +96,8 @@ def test_growth_is_the_slope_over_the_sizes(monkeypatch: pytest.MonkeyPatch) -> 
         assert (row["of"], row["axis"]) == what
         assert [type(sizes[0])(**{row["axis"]: value}, **row["fixed"]) for value in row["values"]] == [*sizes]
         assert row["seconds"] == [3.0 * size.num_layers**2 for size in sizes]
-        assert row["time"] == (pytest.approx(2.0) if what[1] == "num_layers" else pytest.approx(0, abs=1e-9)) or (
-            row["time"] is None and what[1] == "optimizer"
-        )
+        slopes = {"num_layers": pytest.approx(2.0), "optimizer": None}
+        assert row["time"] == slopes.get(row["axis"], pytest.approx(0.0, abs=1e-9))
         assert row["memory"] is None
 
 
