@@ -141,8 +141,9 @@ def test_a_command_is_asked_again_where_its_first_answer_is_kept(monkeypatch: py
         next(bench.commands(["audit crash"]))
 
 
-def test_people_read_the_record(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its rows, what time and memory grow with, and how long commands take."""
+def test_people_read_the_record(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows, what time and memory grow with, and how long commands take, where no cell is broken into lines."""
+    monkeypatch.setenv("COLUMNS", "200")
     answer, page = speed.kept(), Page()
     show(answer, page)
     text = " ".join(capsys.readouterr().out.split())
