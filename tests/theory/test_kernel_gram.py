@@ -108,6 +108,13 @@ def test_equal_eigenvalues_are_the_mean_of_a_chi(n: int) -> None:
     assert float(mean_root(4.0 * np.eye(n))) == pytest.approx(2 * chi, rel=TRAPEZOID)
 
 
+def test_of_one_eigenvalue_it_is_right_to_1e_7() -> None:
+    """The mean of |z|, times the root of that eigenvalue, by both ways of taking determinants."""
+    of_few, of_many = mean_root(np.ones((1, 5, 5))), mean_root(np.ones((200, 5, 5)))
+    assert of_few == pytest.approx(math.sqrt(5 * 2 / math.pi), rel=1e-7)
+    assert of_many == pytest.approx(math.sqrt(5 * 2 / math.pi), rel=1e-7)
+
+
 @given(st.tuples(*[st.floats(-12, 12)] * 3))
 def test_any_three_eigenvalues(logs: tuple[float, float, float]) -> None:
     values = [10**x for x in logs]
