@@ -16,6 +16,7 @@ import pytest
 
 from tests.fuzz.kinds import KINDS, MEASURE, RUN, TRAIN, Kind, checkpoints, record_lines, stores
 from tests.fuzz.watch import CANARY, Input, Watch, watching
+from tests.often import often
 
 _SHOWN = 20
 
@@ -71,7 +72,7 @@ def tried(watch: Watch, kind: Kind, numbers: range) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", often(KINDS, 2, wide=1), ids=lambda kind: kind.name)
 def test_a_few_of_each_kind(kind: Kind, tmp_path: Path) -> None:
     with watching(tmp_path) as watch:
         broken = tried(watch, kind, range(12 if kind.num > 1_200 else 4))  # some take a second each

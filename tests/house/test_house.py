@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
+from tests.often import often
 from tests.portable.__main__ import IN_CI
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,7 +230,7 @@ LIGHT = {
 """What a command that people wait for does not import: it is what took most of their time."""
 
 
-@pytest.mark.parametrize("command", LIGHT)
+@pytest.mark.parametrize("command", often(LIGHT, 3, wide=1))
 def test_quick_commands_are_light(command: str) -> None:
     """In a fresh interpreter."""
     result = run(sys.executable, "-c", IMPORTED, json.dumps([command.split(), LIGHT[command]]))

@@ -60,8 +60,14 @@ def smaller(command: str) -> str:
 MEASURE = next(command for command, _ in examples(README) if "measure " in command)
 SLOW = [command for command, _ in examples(README) if command == MEASURE or command != smaller(command)]
 """Of which the fast lane runs small ones."""
+LONG = ("depthlaw explain", "depthlaw audit", "depthlaw advise")
+"""Which take seconds: in the wide lane."""
 CASES = [
-    pytest.param(*example, marks=[pytest.mark.slow] * (example[0] in SLOW), id=example[0])
+    pytest.param(
+        *example,
+        marks=[pytest.mark.slow] * (example[0] in SLOW) + [pytest.mark.wide] * example[0].startswith(LONG),
+        id=example[0],
+    )
     for example in examples(README)
 ]
 CASES += [pytest.param(small, "", id=small) for command in SLOW if (small := smaller(command)) != command]
@@ -177,6 +183,7 @@ def test_readme_says_how_many_there_are() -> None:
     assert [sentence for sentence in wanted if sentence not in said] == []
 
 
+@pytest.mark.wide
 def test_readme_says_what_one_gains() -> None:
     said = " ".join(transfer.in_readme(runs.records()["transfer"]).split())
     assert said and said in " ".join(README.split())

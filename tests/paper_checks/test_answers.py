@@ -40,6 +40,7 @@ from depthlaw.paper_checks.routes.training.arms import (
 )
 from depthlaw.paper_checks.routes.training.stable_rates import RanksFall, SmallerIsStabler
 from tests import made_runs
+from tests.often import often
 
 SEEDS = range(5)
 NEVER = 2.0**-30
@@ -177,7 +178,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often(CASES, 2, wide=1))
 def test_a_statement_says_yes_no_or_open(name: str) -> None:
     """The mutant is red where the statement is green, and the reverse; both are open where it is open."""
     case = CASES[name]

@@ -168,7 +168,7 @@ def test_growth_is_told_by_both_routes(statement: Growth, verdict: Verdict) -> N
 # ---------------------------------------------------------------- the claims themselves
 
 
-@pytest.mark.parametrize("id_", often(reversed(claims()), 24, wide=8))
+@pytest.mark.parametrize("id_", often(reversed(claims()), 32, wide=8))
 def test_a_claim_stands_as_it_is_expected(id_: str) -> None:
     """Its verdict and those of its parts, also by a quick look; its mutants, all killed; and what it has to say.
 

@@ -48,7 +48,7 @@ def test_findings_are_of_the_claims_that_do_not_hold_as_printed() -> None:
         assert not re.search(r"\d\.\d", _NAMES.sub("", re.sub(r"\{[^}]*\}", "", finding.text))), own
 
 
-@pytest.mark.parametrize(("id_", "name"), often(LOOKED_UP, 3, wide=1))
+@pytest.mark.parametrize(("id_", "name"), often(LOOKED_UP, 6, wide=1))
 def test_a_finding_has_the_number_of_its_evidence(id_: str, name: str) -> None:
     """It is found; and where the evidence has another number, so has the finding."""
     entry, where = claim(id_), LOOKED_UP[id_, name]

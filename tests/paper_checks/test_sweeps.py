@@ -21,13 +21,17 @@ GPU_BYTES = MOST * 139 * 2**30
 """What one network may take of the GPU that the lane is planned for."""
 
 
+LANES = {"gpu": pytest.mark.slow, "transformers": pytest.mark.wide, "ffn-stacks": pytest.mark.wide}
+"""Of sweeps of many networks."""
+
+
 def bytes_of(network: Network) -> int:
     config = network.task.on(network.config("sgd"))
     vectors = network.task.batch_size * network.task.num_tokens
     return bytes_of_member(config, vectors, network.task.num_tokens, 8)
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one == "gpu")) for one in SWEEPS])
+@pytest.mark.parametrize("name", [pytest.param(one, marks=LANES.get(one, ())) for one in SWEEPS])
 def test_no_network_stands_twice_and_each_can_be_built(name: str) -> None:
     sweep = SWEEPS[name]
     named = [repr(network.named(optimizer)) for network in sweep.networks for optimizer in sweep.optimizers]

@@ -35,10 +35,16 @@ def rows_of(name: str) -> tuple[Row, ...]:
 
 RUN = NAMES
 """The experiments that have a record."""
+MANY = ("transfer", "after-start")
+"""Those with hundreds of networks."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "warmup" else ()) for name in RUN]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "warmup") + [pytest.mark.wide] * (name in MANY))
+        for name in RUN
+    ],
 )
 def test_the_runs_are_of_these_networks(name: str) -> None:
     """Their weights and gains are those that this checkout makes, whatever the seed and the learning rate are."""
@@ -47,7 +53,7 @@ def test_the_runs_are_of_these_networks(name: str) -> None:
         assert numbers(replace(Trial.of(row.config), seed=0, learning_rate=1.0)) == row.config["numbers"], row.config
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.wide] * (name in MANY)) for name in RUN])
 def test_every_arm_has_its_seeds(name: str) -> None:
     """Of a scheme under an optimizer, every arm that is as long has the same, from 0 on: another may have more. What
     transfer has halfway was planned later, and has its own."""

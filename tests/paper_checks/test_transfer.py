@@ -463,6 +463,7 @@ def test_longer_runs_are_held_against_the_next_shorter_ones() -> None:
     assert "less that after 480 steps, paired by seed: 0.10 [" in text
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "case",
     [

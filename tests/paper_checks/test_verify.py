@@ -151,6 +151,7 @@ def test_updates_are_read_as_formulas_only(text: str) -> None:
 # ---------------------------------------------------------------- the generated file
 
 
+@pytest.mark.wide
 def test_a_full_run_tells_how_the_committed_file_stands(
     small: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

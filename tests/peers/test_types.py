@@ -6,11 +6,12 @@ import pytest
 
 from tests.peers.types import JUDGED, main, outcome, pinned, table
 
-SAMPLE = ("gpt2", "bert", "mixtral", "clip", "switch_transformers", "wav2vec2-conformer")
-"""A type of each kind: beside its recipe, read, with experts, without a width, refused, and of four sums a layer."""
+SAMPLE = ("gpt2", "bert", "mixtral", "clip")
+MORE = ("switch_transformers", "wav2vec2-conformer")
+"""A type of each kind: beside its recipe, read, with experts, without a width; refused, and of four sums a layer."""
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.wide) for name in MORE)])
 def test_a_type_is_told_as_it_is_kept(name: str) -> None:
     assert outcome(name) == pinned()[name]
 

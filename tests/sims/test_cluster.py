@@ -160,8 +160,9 @@ def square_or_fail(n: int) -> int:
     return n * n
 
 
-def test_jobs_come_as_they_end_and_the_first_error_behind_them(two: DaskCluster) -> None:
-    with Cluster(two.address) as cluster:
+def test_jobs_come_as_they_end_and_the_first_error_behind_them(tmp_path: Path) -> None:
+    options = ("--nthreads", "2", "--no-nanny")
+    with dask_cluster(tmp_path / "dask", 1, *options) as one, Cluster(one.address) as cluster:
         jobs = deque([1, 2])
         ended = {}
         for job, result in as_they_end(cluster, square_or_fail, jobs):

@@ -49,7 +49,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.wide] * (name == "translation")) for name in NAMES]
+)
 def test_batches_have_the_shapes_that_the_task_names(name: str) -> None:
     examples = task(name, 16)
     vocab_sizes = examples.vocab_size, examples.decoder_vocab_size

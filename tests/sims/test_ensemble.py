@@ -13,6 +13,7 @@ from depthlaw.sims.ensemble import Ensemble, Member, NotEnoughMemoryError, membe
 from depthlaw.sims.model import BRANCH_ROLES, MATRICES, ModelConfig, SublayerConfig, Transformer, alternating
 from depthlaw.sims.optim import NORMALISATION, OPTIMIZERS, first_step
 from depthlaw.sims.update import Task, draw_inputs, first_order, layers_of, objective, roles_of
+from tests.often import often
 
 D, T, B = 12, 5, 2
 SEEDS = (3, 14, 15)
@@ -98,7 +99,7 @@ def plain_objective(model: Transformer, hidden: Tensor, labels: Tensor, task: Ta
     return (hidden[:, -1] @ head[0]).mean()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", often(CASES, 2, wide=1))
 def test_each_member_is_its_own_model(case: str) -> None:
     """Forward pass, gradients and update of each member against the plain model of its config and seed."""
     rest, task = CASES[case]

@@ -25,6 +25,7 @@ from depthlaw.sims.model import (
     gradients,
 )
 from tests.memory import Peak
+from tests.often import often
 
 D, HEADS, RATIO, EPS = 24, 3, 2, 1e-5
 KINDS = ("layernorm", "rmsnorm")
@@ -284,7 +285,7 @@ def given(model: Transformer) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs(2, 5, D), inputs(2, 4, D, seed=1)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", often(CASES, 3, wide=1))
 def test_every_case_is_its_second_writing(case: str) -> None:
     model = perturbed(Transformer(config(**{**BOTH, **CASES[case]}), 8))
     model.tagged()

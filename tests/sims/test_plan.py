@@ -127,12 +127,16 @@ def test_optimizers_keep_so_much(name: str) -> None:
     assert kept == sum(states_of(name, tensor) for tensor in parameters_of(config.model, load(config.data)))
 
 
-FAST = {("sgd", 64), ("lamb", 1), ("muon", 1)}
+FAST = {("sgd", 64)}
+WIDE = {("lamb", 1), ("muon", 1)}
 
 
 @pytest.mark.parametrize(
     ("name", "batch_size"),
-    [pytest.param(*one, marks=() if one in FAST else pytest.mark.slow) for one in product(OPTIMIZERS, (1, 64))],
+    [
+        pytest.param(*one, marks=() if one in FAST else pytest.mark.wide if one in WIDE else pytest.mark.slow)
+        for one in product(OPTIMIZERS, (1, 64))
+    ],
 )
 def test_the_peak_of_a_step(name: str, batch_size: int) -> None:
     """Of all tensors that are alive at once, where weights take the most and where activations do."""
@@ -157,7 +161,7 @@ def counted_flops(run: _Together) -> tuple[int, int]:
     return forward.get_total_flops(), backward.get_total_flops()
 
 
-@pytest.mark.parametrize("name", often(ALL, 3, wide=1))
+@pytest.mark.parametrize("name", often(ALL, 6, wide=1))
 def test_parameters_and_flops_are_those_that_torch_counts(name: str) -> None:
     run, planned = together(ALL[name]), plan(ALL[name], load(ALL[name].data), NODE)
     counted: Counter[str] = Counter()

@@ -67,13 +67,17 @@ def end_of(configs: Sequence[TrainConfig], folder: Path) -> tuple[list[TrainResu
 
 
 SHAPES = ("post-LN", "gated", "both sides")
-FAST = {("sgd", "post-LN"), ("adamw", "gated"), ("lamb", "both sides"), ("muon+adamw", "gated")}
+FAST = {("sgd", "post-LN"), ("adamw", "gated")}
+WIDE = {("lamb", "both sides"), ("muon+adamw", "gated")}
 """A step of rows, one with decay, one of each run's own optimizer, and the two that run together."""
 
 
 @pytest.mark.parametrize(
     ("optimizer", "name"),
-    [pytest.param(*one, marks=() if one in FAST else pytest.mark.slow) for one in product(OPTIMIZERS, SHAPES)],
+    [
+        pytest.param(*one, marks=() if one in FAST else pytest.mark.wide if one in WIDE else pytest.mark.slow)
+        for one in product(OPTIMIZERS, SHAPES)
+    ],
 )
 def test_together_is_what_each_is_alone(name: str, optimizer: str, tmp_path: Path) -> None:
     data = own_parallel(tmp_path) if name == "both sides" else DataConfig(name="digits")

@@ -29,6 +29,7 @@ from depthlaw.sims.training.train import (
     train,
     train_together,
 )
+from tests.often import often
 from tests.sims.training import BASE, MODEL, D, Plain, logits_of_first, moves, network_after, own_parallel, without_time
 
 EXACT = replace(BASE, precision="float64")
@@ -406,7 +407,7 @@ def _check_moves(found: Moves, start: Plain, before: Plain, after: Plain, rate: 
     assert x_L is not None and x_L != pytest.approx(x_0, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["sgd", *CLASSES])
+@pytest.mark.parametrize("name", often(["sgd", *CLASSES], 3, wide=1))
 def test_the_parts_of_a_move_are_those_of_its_batch_and_another(name: str, tmp_path: Path) -> None:
     """The steps are measured from two runs of their own, which differ in the batch of one step alone; what a look asks
     changes no run."""

@@ -17,6 +17,7 @@ from depthlaw.theory.meanfield.setting import Setting
 from depthlaw.theory.meanfield.update import cached_closed_form, predict_setting
 from depthlaw.theory.schemes import custom_scheme
 from depthlaw.theory.symbols import L
+from tests.often import often
 
 OPTIMIZERS = ("sgd", "adam", "lamb", "lars", "muon")
 half = S.Half
@@ -94,7 +95,7 @@ BENT = [("fixup", "sgd", "relu"), ("post-ln", "sgd", "gelu"), ("sub-ln", "adam",
 """fixup, whose update is 0 under most; and each way in which an activation that is not homogeneous enters an order."""
 
 
-@pytest.mark.parametrize("name, opt, act", [*IN_TURN, *BENT])
+@pytest.mark.parametrize("name, opt, act", often([*IN_TURN, *BENT], 3, wide=1))
 def test_the_update_approaches_its_order(name, opt, act):
     setting = Setting.of(name, opt, act)
     order = update_order(setting)

@@ -189,7 +189,9 @@ SEVERAL: dict[str, tuple[Transformer, Inputs]] = {
 }
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.wide] * (one == "two sides")) for one in SEVERAL]
+)
 def test_what_is_computed_together_is_what_it_is_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sets of points of a walk, and the parts of sublayers."""
     network, inputs = SEVERAL[name]

@@ -165,6 +165,7 @@ def test_the_code_of_a_remedy_moves_a_network_as_promised(question: dict[str, st
         assert measured.low < remedy.leaves[role] < measured.high, (role, measured, remedy.leaves[role])
 
 
+@pytest.mark.wide
 def test_factors_are_those_of_a_full_prediction() -> None:
     """One set of points is enough for a ratio: the value path is within a percent, q and k, behind a softmax, within
     five."""
@@ -339,7 +340,9 @@ def test_measured_leaves_are_those_that_are_promised(kind: str) -> None:
             assert abs(interval.mean - remedy.leaves[role]) < near, (name, role)
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "Llama, grouped heads", "Qwen3", "BERT", "ViT", "T5", "torch, pre-norm"])
+@pytest.mark.parametrize(
+    "name", often(["Qwen3", "GPT-2", "T5", "BERT", "Llama, grouped heads", "torch, pre-norm", "ViT"], 3, wide=1)
+)
 def test_the_code_knows_every_matrix_of_a_published_model(name: str) -> None:
     """As clients' own table of names has it; every parameter is in one group."""
     client = CLIENTS[name]
@@ -471,6 +474,7 @@ def test_no_rate_is_beyond_bounds_where_a_role_vanishes() -> None:
     assert "q" not in rates and max(map(away, rates.values())) < 1e3
 
 
+@pytest.mark.wide
 def test_a_role_that_matters_and_vanishes_is_told_and_neither_raised_nor_ranked_by() -> None:
     """Keys under Muon, whose step has one size: they matter at 4 layers of Post-LN, and at 32 all tokens are alike."""
     advice = advise(scheme="post-ln", optimizer="muon+adamw", from_layers=4, layers=32, width=512)

@@ -289,7 +289,7 @@ WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
 }
 
 
-@pytest.mark.parametrize("start", often(WRAPPED, 2, wide=1))
+@pytest.mark.parametrize("start", often(WRAPPED, 4, wide=1))
 @pytest.mark.parametrize(("name", "remedy"), [("pre", "depth-mup"), ("post", "su-adam")])
 def test_a_model_may_be_wrapped(start: str, name: str, remedy: str) -> None:
     """Its names begin with a word or several more. A head is told by name, and stands in a group once that is said;

@@ -116,6 +116,7 @@ def test_what_is_kept_of_the_exact_moments_is_what_is_derived(tmp_path: Path, mo
         monkeypatch.setattr(command.check, "rule_order", None)
 
 
+@pytest.mark.wide
 def test_what_it_goes_by_later_is_told_where_the_law_did_not_fail() -> None:
     """As ``advise`` has the matrices of the same networks. Not of the schemes in which it failed in training, of
     post-norms, and of optimizers without the law."""

@@ -876,7 +876,7 @@ WORDS: list[tuple[str, Gain | None, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("scheme", "other", "says"), WORDS)
+@pytest.mark.parametrize(("scheme", "other", "says"), often(WORDS, 3, wide=1))
 def test_a_law_that_is_missed_is_told_in_the_words_of_its_cause(
     scheme: str, other: Gain | None, says: list[str]
 ) -> None:
@@ -1074,13 +1074,29 @@ def test_a_residual_weight_of_the_other_side_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("claim", "share", "says"),
-    [
-        ({"recipe": "gpt2"}, lambda n: n**-0.5, "start at 1.4 times the scale of gpt2, that of half as many layers."),
-        ({"recipe": "gpt2"}, lambda n: 1.2 * (2 * n) ** -0.5, "start at 1.2 times the scale of gpt2."),
-        ({"recipe": "gpt2"}, lambda n: 0.5 / n, "have the square of gpt2's depth rule, as where it is applied twice."),
-        ({"scheme": "gpt2"}, lambda n: 0.5 / n, "have the square of gpt2's depth rule, as where it is applied twice."),
-        ({"recipe": "gpt2"}, lambda n: 0.25 / n, "have another exponent in the number of layers than gpt2's."),
-    ],
+    often(
+        [
+            (
+                {"recipe": "gpt2"},
+                lambda n: n**-0.5,
+                "start at 1.4 times the scale of gpt2, that of half as many layers.",
+            ),
+            ({"recipe": "gpt2"}, lambda n: 1.2 * (2 * n) ** -0.5, "start at 1.2 times the scale of gpt2."),
+            (
+                {"recipe": "gpt2"},
+                lambda n: 0.5 / n,
+                "have the square of gpt2's depth rule, as where it is applied twice.",
+            ),
+            (
+                {"scheme": "gpt2"},
+                lambda n: 0.5 / n,
+                "have the square of gpt2's depth rule, as where it is applied twice.",
+            ),
+            ({"recipe": "gpt2"}, lambda n: 0.25 / n, "have another exponent in the number of layers than gpt2's."),
+        ],
+        2,
+        wide=1,
+    ),
 )
 def test_the_likeliest_cause_of_another_initialisation_is_named(
     claim: dict[str, Any], share: Callable[[int], float], says: str
@@ -1115,11 +1131,15 @@ def test_gains_of_an_encoder_decoder_are_named_in_a_single_stack(side: str) -> N
 
 @pytest.mark.parametrize(
     ("model", "claim", "far", "clause"),
-    [
-        ("rule lost", {"recipe": "gpt2"}, (12, 48), "mended, that of out grows more, as gpt2's does"),
-        ("alpha of 12 layers", {"scheme": "deepnorm"}, (12, 48), "what it should be at 12, x "),
-        ("layer scale", {"scheme": "pre-ln"}, (8, 12), "what it should be, at any depth"),
-    ],
+    often(
+        [
+            ("alpha of 12 layers", {"scheme": "deepnorm"}, (12, 48), "what it should be at 12, x "),
+            ("rule lost", {"recipe": "gpt2"}, (12, 48), "mended, that of out grows more, as gpt2's does"),
+            ("layer scale", {"scheme": "pre-ln"}, (8, 12), "what it should be, at any depth"),
+        ],
+        3,
+        wide=1,
+    ),
 )
 def test_a_fault_says_how_far_the_update_is_from_what_it_should_be(
     model: str, claim: dict[str, Any], far: tuple[int, ...], clause: str
@@ -1676,7 +1696,7 @@ BY_THEMSELVES: dict[str, tuple[Shape, Callable[[Any], float], Callable[[Any], An
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BY_THEMSELVES)
+@pytest.mark.parametrize("name", often(BY_THEMSELVES, 3, wide=1))
 def test_what_no_model_means_to_have_is_a_fault_by_itself(name: str) -> None:
     """The fix, where it is of one layer, is told to be of that alone."""
     shape, law, change, says = BY_THEMSELVES[name]

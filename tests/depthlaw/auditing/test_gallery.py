@@ -33,7 +33,7 @@ SILENT = ("vit", "functions behind a normed embedding")
 @pytest.mark.parametrize(
     "planted",
     [
-        *often((of for of in PLANTED if of.name in OFTEN), 3, wide=1),
+        *often((of for of in PLANTED if of.name in OFTEN), 5, wide=1),
         *(pytest.param(of, marks=pytest.mark.slow) for of in PLANTED if of.name not in OFTEN),
     ],
     ids=lambda planted: planted.name,
@@ -91,7 +91,7 @@ def test_each_mistake_is_planted_once() -> None:
     assert len(set(gallery.RENAMED)) == 12 and len(set(RENAMED)) == len(RENAMED)
 
 
-@pytest.mark.parametrize("twin", often(TWINS.values(), 12), ids=lambda twin: twin.name)
+@pytest.mark.parametrize("twin", often(TWINS.values(), 24, wide=12), ids=lambda twin: twin.name)
 def test_a_right_model_is_not_accused_without_a_claim(twin: Twin) -> None:
     """But for torchtitan's, whose scaled up matrix is a fault by any other claim than its own."""
     found = audit(twin.build, twin.layers, inputs=twin.inputs, measures=False, has_nearest=False).faults

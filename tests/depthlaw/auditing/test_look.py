@@ -33,6 +33,7 @@ from depthlaw.sims.model import (
     side_by_side,
 )
 from depthlaw.sims.pieces import Piece
+from tests.often import often
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -590,7 +591,7 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize("name", often(CHANGED, 2, wide=1))
 @pytest.mark.parametrize("role", ["v", "out", "fc2", "fc3"])
 def test_a_linear_role_scales_its_branch(name: str, role: str) -> None:
     """Twice the values, the output matrix or what a gate multiplies is twice the branch (there are no biases that

@@ -223,6 +223,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "records"
 
 
+@pytest.mark.wide
 def test_what_is_exported_is_read_again(deep: Command, made: Made, records: Path) -> None:
     """It is the record of the next store, and the same book."""
     target = records / f"{deep.name}.jsonl"

@@ -186,7 +186,7 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("options", READ)
+@pytest.mark.parametrize("options", often(READ, 2, wide=1))
 def test_people_read_in_80_columns(options: str) -> None:
     found = printed(options)
     assert max(map(len, found.splitlines())) <= 80

@@ -112,7 +112,7 @@ def ratios(network: ModelConfig) -> dict[str, tuple[float, float]]:
 @pytest.mark.parametrize(
     "name",
     [
-        *often((name for name in BLOCKS if name not in SLOW), 3, wide=1),
+        *often((name for name in BLOCKS if name not in SLOW), 6, wide=1),
         *(pytest.param(name, marks=pytest.mark.slow) for name in BLOCKS if name in SLOW),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_is_predicted_is_what_networks_do(name: str) -> None:
         assert not is_update or high - low < 0.4
 
 
-@pytest.mark.parametrize("name", often(["x_0 again", "gated", "two norms", "dyt", "norms behind branches"], 2))
+@pytest.mark.parametrize("name", often(["x_0 again", "gated", "two norms", "dyt", "norms behind branches"], 4, wide=2))
 def test_what_each_layer_does_is_predicted(name: str) -> None:
     """Of each x_l its size, its cosines and its gradient, and of each sublayer its part of the update and the gradients
     of its matrices."""

@@ -195,7 +195,7 @@ def cases(scale: Scale) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "scale"),
-    often((pytest.param(name, SMALL, id=f"{name}-small") for name in cases(SMALL)), 2, wide=1)
+    often((pytest.param(name, SMALL, id=f"{name}-small") for name in cases(SMALL)), 4, wide=1)
     + [pytest.param(name, LARGE, id=f"{name}-large", marks=pytest.mark.slow) for name in cases(LARGE)],
 )
 def test_every_role_is_that_of_real_networks(name: str, scale: Scale) -> None:

@@ -14,6 +14,7 @@ from depthlaw.sims.model import Transformer
 from depthlaw.sims.stats import estimate, ratio_to_exact
 from depthlaw.sims.update import Task
 from depthlaw.theory.schemes import custom_scheme, formula, scheme
+from tests.often import often
 
 NEW = ("branch-ln", "keel", "mix-ln", "hybrid-norm", "mitchell", "dyt", "derf", "residual")
 WIDTH, LENGTH, SEEDS = 128, 8, 64
@@ -28,7 +29,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("name", [*NEW, *OWN])
+@pytest.mark.parametrize("name", often([*NEW, *OWN], 3, wide=1))
 def test_updates_of_a_stack_are_those_of_networks(name: str) -> None:
     """Each role under sgd and adam: 1 lies in the interval of the ratio, widened by L/d, its order at finite width."""
     network = Network(scheme=OWN.get(name) or scheme(name), num_sublayers=LENGTH, d_model=WIDTH, activation="gelu")

@@ -128,10 +128,16 @@ CASES = {
     "while torch is imported": (TRAIN, {"moment": "torch", "times": 3}, LINE),
     "where workers of runs that are kept start": (TRAIN, {"moment": "worker"}, f"{LINE}; nothing was kept"),
 }
-QUICK = list(CASES)[:3]
+QUICK, BAR = list(CASES)[:2], "with a bar on the screen"
 
 
-@pytest.mark.parametrize("case", [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, marks=[] if one in QUICK else pytest.mark.wide if one == BAR else pytest.mark.slow)
+        for one in CASES
+    ],
+)
 def test_stopped_in_one_line(case: str, tmp_path: Path) -> None:
     """Of train in one process: test_train.py."""
     command, how, said = CASES[case]
