@@ -48,6 +48,7 @@ class _Layer(torch.nn.Module):
         return x + self.branch * self.down(self.up(self.norm(x)).relu())
 
 
+@pytest.mark.wide
 def test_MC_01_adam_s_first_step_grows_as_the_root_of_depth() -> None:
     """What a step of sign(gradient) of the branches' matrices changes the output by, to first order."""
 

@@ -21,7 +21,7 @@ from tests.sims.training import BASE, FULL, MODEL, Killed, files_of_at_most, kil
     ("optimizer", "precision", "has_decoder"),
     [
         ("adam", "float32", True),
-        ("adafactor", "bfloat16", False),
+        pytest.param("adafactor", "bfloat16", False, marks=pytest.mark.wide),
         pytest.param("lion", "float32", False, marks=pytest.mark.slow),
         pytest.param("lamb", "float32", False, marks=pytest.mark.slow),
         pytest.param("muon", "float64", False, marks=pytest.mark.slow),

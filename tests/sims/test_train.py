@@ -463,6 +463,7 @@ def _changed(network: Plain, steps: dict[str, Tensor]) -> float:
     return float((ends[0] - ends[1]).square().mean().sqrt()) / (2 * length)
 
 
+@pytest.mark.wide
 def test_moves_of_runs_together_are_those_of_each_alone_and_of_one_that_diverges_there_are_none() -> None:
     config = replace(EXACT, optimizer="adamw", measure_at=(0, 1, 5), has_moves=True)
     several = [config, replace(config, seed=1), replace(config, learning_rate=1e300)]

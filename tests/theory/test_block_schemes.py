@@ -91,7 +91,7 @@ def test_a_kappa_beside_one_cancels_from_the_order() -> None:
 @pytest.mark.parametrize(
     "activation", ["relu", pytest.param("gelu", marks=pytest.mark.slow), pytest.param("tanh", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("name", often([*PLACES, *OTHERS], 2))
+@pytest.mark.parametrize("name", often([*PLACES, *OTHERS], 4, wide=2))
 def test_the_update_approaches_its_order(name: str, activation: str) -> None:
     """At 2^8, 2^12 and 2^16 sublayers ever nearer: the ratio where there is a coefficient, else that of logarithms."""
     setting, misses = Setting.of(name, "sgd", activation), []

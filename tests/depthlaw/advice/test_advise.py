@@ -305,6 +305,7 @@ def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> N
     assert not [line for line in lines if "cross" in line and "of the encoder" in line]
 
 
+@pytest.mark.wide
 def test_at_both_depths_nothing_is_left_of_the_scheme_s_own_numbers() -> None:
     """Which lowering gives T-Fixup's decoder by its name."""
     question = {"arch": "encoder-decoder", "num_tokens": 3, "width": 64, "optimizer": "adamw"}
@@ -541,6 +542,7 @@ def test_packed_cross_attention_gets_its_own_deviations() -> None:
         assert float(part.detach().std()) == pytest.approx(stds[f"cross_{role}"], rel=0.05)
 
 
+@pytest.mark.wide
 def test_names_that_the_code_does_not_know_are_said() -> None:
     names = of_deepnorm()
     with pytest.raises(ValueError, match="no parameter has the role fc1, fc2, k, out, q, v: put your names into NAMES"):

@@ -290,7 +290,7 @@ WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
 
 
 @pytest.mark.parametrize("start", often(WRAPPED, 4, wide=1))
-@pytest.mark.parametrize(("name", "remedy"), [("pre", "depth-mup"), ("post", "su-adam")])
+@pytest.mark.parametrize(("name", "remedy"), often([("pre", "depth-mup"), ("post", "su-adam")], 2, wide=1))
 def test_a_model_may_be_wrapped(start: str, name: str, remedy: str) -> None:
     """Its names begin with a word or several more. A head is told by name, and stands in a group once that is said;
     su-adam scales a part of a fused matrix."""
@@ -355,6 +355,7 @@ def test_a_law_of_the_model_s_own_is_taken_back() -> None:
     assert "init as in the model of 1 layer" in "; ".join(advice.named("depth-mup").changes)
 
 
+@pytest.mark.wide
 def test_a_trained_vector_begins_smaller_and_no_matrix_does() -> None:
     names = pasted(asked("scaled", "adamw").code(asked("scaled", "adamw").named("depth-mup")))
     model = made("scaled", MANY, 0)
@@ -385,6 +386,7 @@ def test_the_command_reads_a_file(tmp_path: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.wide
 def test_faults_and_what_is_not_read_are_said() -> None:
     """torch's layers start as copies: that is a fault, and the growth that is measured is not the one predicted."""
 
@@ -397,6 +399,7 @@ def test_faults_and_what_is_not_read_are_said() -> None:
     assert "the audit finds" in " ".join(str(advice).split())
 
 
+@pytest.mark.wide
 def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> None:
     (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
     (warning,) = (one for one in advice.warnings if "mixture of experts" in one)

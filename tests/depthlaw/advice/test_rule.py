@@ -187,6 +187,7 @@ def test_shares_are_those_of_predict() -> None:
 # --- what the model is before the first step
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("quickly")
 def test_a_rule_that_starts_as_the_identity_says_so() -> None:
     identity, training = answer("pre", "adamw", "decoder", 16)["start"]

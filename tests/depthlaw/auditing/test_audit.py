@@ -403,6 +403,7 @@ def test_without_a_claim_the_nearest_is_named_and_the_page_says_so(monkeypatch: 
     assert "No faults: the model is built as post-ln says." in str(told)
 
 
+@pytest.mark.wide
 def test_tokens_that_start_at_another_scale_are_predicted_as_they_are() -> None:
     """A class token beside patches, and one that is like them."""
 
@@ -541,6 +542,7 @@ class Looped(nn.Module):
         return self.norm(x)
 
 
+@pytest.mark.wide
 def test_a_prediction_that_misses_is_told_and_not_relied_on_in_a_fault() -> None:
     """Of layers that share their matrices, whose parts of the update add up; and of no model that is as predicted."""
     looped = audit(Looped, (2, 6), scheme="deepnorm", seeds=4, far=(8,))
@@ -1060,6 +1062,7 @@ def test_a_residual_weight_of_another_law_is_named(weight: Callable[[Any], float
     assert (fault.kind, fault.what) == ("residual-weight", f"The residual weight {says}")
 
 
+@pytest.mark.wide
 def test_a_residual_weight_of_the_other_side_is_named() -> None:
     """Both sides have the encoder's constants."""
     shape = replace(BOTH, d_model=64, ffn_width=256, residual_weight=lambda at: two_sides(replace(at, side="encoder")))
@@ -1429,6 +1432,7 @@ def test_stacks_in_turn_are_not_accused_of_the_norm_at_their_ends() -> None:
     assert "norms" not in {fault.kind for fault in faults}, [fault.what for fault in faults]
 
 
+@pytest.mark.wide
 def test_of_a_model_that_is_not_read_as_a_whole_nothing_is_predicted() -> None:
     """A U-Net: what stands between the two ends of a join is not read, so its layers are not those of the model."""
     build = gallery_field.u_net.build
@@ -1726,6 +1730,7 @@ def test_types_of_transformers_are_taken_or_refused_in_a_line() -> None:
     assert taken > len(names) / 3
 
 
+@pytest.mark.wide
 def test_a_fix_of_several_roles_is_python() -> None:
     """Whose lines stand under the condition that is theirs."""
     law = only(lambda matrix: 0.02 if matrix.place.layer == 3 else gpt_2(matrix), "out", "fc2", otherwise=gpt_2)

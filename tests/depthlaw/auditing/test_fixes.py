@@ -18,6 +18,7 @@ from tests.depthlaw.auditing import gallery, gallery_field
 from tests.depthlaw.auditing.gallery import Planted
 from tests.depthlaw.auditing.score import BY_NAME
 from tests.depthlaw.auditing.transformer import Build
+from tests.often import often
 
 _COUNTS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
@@ -49,7 +50,11 @@ def audited(planted: Planted, build: Build) -> Audit:
 OFTEN = {*gallery.RENAMED[::6], *gallery_field.RENAMED[2::2]}
 
 
-@pytest.mark.parametrize("name", [of if of in OFTEN else pytest.param(of, marks=pytest.mark.slow) for of in BY_NAME])
+@pytest.mark.parametrize(
+    "name",
+    often((of for of in BY_NAME if of in OFTEN), 2, wide=1)
+    + [pytest.param(of, marks=pytest.mark.slow) for of in BY_NAME if of not in OFTEN],
+)
 def test_a_fix_that_is_code_leaves_no_fault(name: str) -> None:
     planted = BY_NAME[name]
     faults = audited(planted, planted.build).faults

@@ -116,6 +116,7 @@ def test_right_groups_are_not_accused(name: str) -> None:
     assert not any(words in remark for remark in found.remarks for words in ("vectors have", "different learning"))
 
 
+@pytest.mark.wide
 def test_a_scheme_with_rates_of_its_own_is_not_said_to_want_others() -> None:
     """The update is measured at one rate for all: its growth is what the scheme's own rates are for."""
     said = {

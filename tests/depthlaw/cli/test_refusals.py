@@ -22,6 +22,8 @@ KEPT = "--sublayers 4 --no-keep"
 ADVISE = "advise --scheme gpt2 --optimizer adamw --from-layers 2 --width 64"
 NOBODY = "tcp://127.0.0.1:1"
 NO_FOLDER = "there is no folder a/b (to make it: mkdir -p a/b)"
+PLANNED = ("experiment thousand-layers --scale large", "experiment thousand-layers --workers")
+"""Of which the runs are planned before the line is refused, which takes a second."""
 REFUSED = {
     "nonesuch": "No such command 'nonesuch'",
     # names
@@ -182,7 +184,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("line", REFUSED)
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=[pytest.mark.wide] * line.startswith(PLANNED)) for line in REFUSED]
+)
 def test_refused_in_one_line(line: str, here: Path) -> None:
     result = depthlaw(*line.split())
     assert (result.returncode, result.stdout) == (2, "")

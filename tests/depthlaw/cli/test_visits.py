@@ -3,6 +3,7 @@
 import pytest
 
 from tests.command import document, told
+from tests.often import often
 
 FFNS = "--scheme post-ln --optimizer sgd --sublayers 2"
 SMALL = "--scheme post-ln --optimizer adam --layers 1 --visits 3 --attention --tokens 2"
@@ -38,7 +39,7 @@ def test_measure_stands_beside_what_is_predicted() -> None:
     assert "│ 1 x 3 │ 6 │" in " ".join(told("measure", *options).split()).replace("│  1", "│ 1")
 
 
-@pytest.mark.parametrize(("optimizer", "counted"), [("sgd", 18), ("adam", 6)])
+@pytest.mark.parametrize(("optimizer", "counted"), often([("sgd", 18), ("adam", 6)], 2, wide=1))
 def test_rule_counts_visits(optimizer: str, counted: int) -> None:
     rule = f"rule --norm post --optimizer {optimizer} --arch encoder"
     found = document(*rule.split(), "--layers", "2", "--visits", "3")

@@ -48,6 +48,7 @@ def test_a_batch_without_a_sequence_for_each_device_does_not_fit() -> None:
     assert "small batch" in told(*SMALL, "--batch", "16", "--plan", "--nodes", "4")
 
 
+@pytest.mark.wide
 def test_llama_2_7b_has_the_parameters_that_it_has() -> None:
     """6,738,415,616, as its published checkpoint."""
     answer = document(*LLAMA, "--json")

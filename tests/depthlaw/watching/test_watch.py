@@ -681,6 +681,7 @@ def test_a_role_that_hardly_matters_is_no_alarm_unless_it_is_asked_for(tmp_path,
     assert [line.split(" moves ")[0] for line in told] == ["depthlaw: step 0: fc2", "depthlaw: step 3: fc2"]
 
 
+@pytest.mark.wide
 def test_a_function_is_called_at_each_look_beyond_the_limit(tmp_path, caplog):
     called = []
     _, told = times_five(tmp_path, caplog, steps=(0, 1, 3), limit=2.5, then=lambda *alarm: called.append(alarm))
