@@ -32,7 +32,7 @@ verify: runtime ## check every claim, print the findings, write out/verify.json
 	@mkdir -p out
 	@$(BIN)/depthlaw verify --out out/verify.json
 
-test: testing ## style, layers and the tests: four to eight minutes on two cores
+test: testing ## style, layers and the tests: three to six minutes on two cores
 	@if $(MAKE) --no-print-directory -k -j2 style pytest; \
 	then echo "depthlaw: style, layers and tests passed"; \
 	else echo "depthlaw: make test failed, see above"; exit 1; fi
