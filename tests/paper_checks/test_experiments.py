@@ -122,6 +122,7 @@ def test_a_store_gives_what_would_be_run_again(tmp_path: Path) -> None:
         assert base.there(kept).trials == (trial,)
 
 
+@pytest.mark.wide
 def test_warm_up_and_the_lower_rate_sum_up_alike() -> None:
     found = experiment("warmup")
     sums = []

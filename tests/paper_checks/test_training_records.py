@@ -87,6 +87,7 @@ def test_runs_made_now_agree() -> None:
     assert not stats.agrees(losses(replace(trial, num_steps=12, warmup_steps=1)), there).is_agreed
 
 
+@pytest.mark.wide
 def test_a_run_begins_as_its_record_does() -> None:
     """With its own seed, to rounding; on another Python its text is another, and so it is with another torch."""
     trial = replace(ARM.at(0, START), measure_at=())

@@ -94,6 +94,7 @@ def test_together_is_what_each_is_alone(name: str, optimizer: str, tmp_path: Pat
     assert min(difference(losses[0], losses[1]), difference(losses[0], losses[2])) > 1e-3  # they are three runs
 
 
+@pytest.mark.wide
 def test_one_that_diverges_changes_nothing_for_the_others() -> None:
     """Whichever it is, and whether its loss is not finite or too large for too long."""
     base = replace(BASE, precision="float64", num_steps=9, patience=3, measure_at=(0, 1, 5))

@@ -216,7 +216,7 @@ WITH_TERMS = [
 """Each kind behind a gate, but those that the variance is made of; and both of an odd activation."""
 
 
-@pytest.mark.parametrize(("act", "kind"), often(WITH_TERMS, 3, wide=2))
+@pytest.mark.parametrize(("act", "kind"), often(WITH_TERMS, 7, wide=2))
 def test_expansions(act: Activation, kind: Kind) -> None:
     """They approach the moment, and have as many terms as there are."""
     small, large = small_scale(act, kind), large_scale(act, kind)
@@ -236,6 +236,7 @@ def test_homogeneous_expansions_are_the_closed_form(act: Activation) -> None:
             assert sp.expand(sum((c * s**p for c, p in expansion), sp.S.Zero) - closed) == 0
 
 
+@pytest.mark.wide
 def test_inhomogeneity() -> None:
     for act in HOMOGENEOUS:
         assert inhomogeneity(act, 3) == 0

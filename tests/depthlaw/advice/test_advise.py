@@ -204,6 +204,7 @@ def test_a_larger_embedding_is_a_remedy_where_norms_before_the_branches_divide_b
     assert why.endswith("the norms behind the sums divide by any scale of it")
 
 
+@pytest.mark.wide
 def test_of_deepnet_s_and_su_s_members_the_one_derived_for_the_optimizer_holds() -> None:
     of_encoder: dict[str, Any] = {"arch": "encoder", "num_tokens": 4, **POST}
     advice = advise(optimizer="adamw", from_layers=6, layers=24, width=1024, **of_encoder)
@@ -268,6 +269,7 @@ def test_a_law_of_the_layer_s_index_goes_on_in_the_deeper_model() -> None:
     assert names["STD"]["out"] == [pytest.approx(0.02 / math.sqrt(2 * layer), rel=1e-3) for layer in (1, 2, 3, 4)]
 
 
+@pytest.mark.wide
 def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
     question = {"arch": "encoder-decoder", "num_tokens": 2, "width": 64, "optimizer": "adam"}
     advice = advise(scheme="deepnorm", from_layers=(2, 2), layers=(4, 6), **question)
@@ -281,7 +283,7 @@ def test_both_sides_of_an_encoder_decoder_have_numbers_of_their_own() -> None:
     assert [names["role_of"](name) for name in parts] == ["cross_qkv", "cross_out"]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", often(["adamw", "sgd"], 2, wide=1))
 def test_an_encoder_decoder_gets_the_rule_s_members_by_side(optimizer: str) -> None:
     """With the numbers of ``rule`` at both depths, and DeepNet's own member by its name."""
     question = {"arch": "encoder-decoder", "num_tokens": 4, "width": 512, "optimizer": optimizer}
@@ -449,6 +451,7 @@ def test_a_published_model_has_the_width_that_was_published() -> None:
     assert advise(**in_python).document() == advise(**in_python, width=768).document()
 
 
+@pytest.mark.wide
 def test_what_is_left_out_of_a_way_is_said_at_once_and_so_is_which_step_the_advice_is_of() -> None:
     """In short beside the first lines, where the model or one of the two ways is a published one."""
     of_it, of_another = (

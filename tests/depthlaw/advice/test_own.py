@@ -255,6 +255,7 @@ def test_apply_does_what_the_code_does(optimizer: str) -> None:
                 assert numbers[0] == theirs[key][0] and numbers[1:] == pytest.approx(theirs[key][1:], rel=1e-2)
 
 
+@pytest.mark.wide
 def test_a_parameter_that_was_not_read_is_refused() -> None:
     advice = asked("pre", "adamw")
     model = made("pre", MANY, 0)

@@ -252,6 +252,7 @@ def test_without_the_rule() -> None:
 # --- where no gain holds the update, and where the argument is denied
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("quickly")
 def test_the_rate_that_is_left_where_no_gain_helps() -> None:
     """By what is predicted; where nothing is, by the argument alone."""

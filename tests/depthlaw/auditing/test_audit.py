@@ -502,7 +502,7 @@ def test_norms_that_do_not_normalise_are_a_fault_by_themselves() -> None:
     assert [fault.kind for fault in scaled] == ["input-scale"]
 
 
-@pytest.mark.parametrize("claim", [{}, {"scheme": "deepnorm"}])
+@pytest.mark.parametrize("claim", often([{}, {"scheme": "deepnorm"}], 2, wide=1))
 def test_norms_behind_a_sum_that_do_not_normalise_are_a_fault(claim: dict[str, Any]) -> None:
     assert not audit(transformer(DEEPNORM, deepnorm), (2, 4), measures=False, **claim).faults
     (fault,) = audit(transformer(replace(DEEPNORM, eps=20.0), deepnorm), (2, 4), measures=False, **claim).faults
@@ -900,6 +900,7 @@ def test_copies_in_one_parameter_are_copies() -> None:
     assert (fault.kind, fault.where) == ("identical-layers", ("up",))
 
 
+@pytest.mark.wide
 def test_a_constant_that_is_off_says_how_far_the_update_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ratio to what is asked for is that of the model to its right twin, whatever both start their matrices by.
 
@@ -991,7 +992,7 @@ def test_layers_in_turn_have_the_stds_of_those_side_by_side(
     assert "structure" in {fault.kind for fault in answer.faults}
 
 
-@pytest.mark.parametrize("law", [gpt_2, flat])
+@pytest.mark.parametrize("law", often([gpt_2, flat], 2, wide=1))
 def test_a_head_at_zero_hides_no_fault(law: Callable[[Matrix], float]) -> None:
     """As some start it on purpose: nothing before it has a gradient, and everything else is compared as ever."""
 
@@ -1021,7 +1022,7 @@ def test_a_residual_weight_is_wrong_where_every_layer_has_it() -> None:
     assert fault.kind == "residual-weight" and {name.split(".")[1] for name in fault.where} == set("0123")
 
 
-@pytest.mark.parametrize("is_pre", [True, False])
+@pytest.mark.parametrize("is_pre", often([True, False], 2, wide=1))
 def test_copies_add_up_where_it_is_measured(is_pre: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("depthlaw.auditing.audit.FAR", ())
 
@@ -1517,6 +1518,7 @@ def test_a_power_has_exponents_that_settle(law: Callable[[int], float], factors:
     assert (None if told is None else len(told.factors)) == factors
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("beyond")
 def test_what_overflows_is_not_told_as_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks without norms at torch's own initialisation: from 2 to 4 layers they look like a power."""

@@ -105,6 +105,7 @@ def test_what_the_builder_counts_is_told(build: Build, layers: tuple[int, ...], 
     assert [fault.kind for fault in answer.faults] == ["depth-ignored"] * ("neither" in told)
 
 
+@pytest.mark.wide
 def test_beyond_what_was_built_there_is_the_loop_that_the_builder_would_give() -> None:
     for build, layers, visits, number, size in (
         (again(4), (1, 2), 4, 6, (12, 4)),
@@ -195,6 +196,7 @@ def test_what_has_no_loop_is_refused_in_a_line() -> None:
     assert refused.returncode == 2 and "--visits has 3 entries and --layers 2: one number, or one for each" in said
 
 
+@pytest.mark.wide
 def test_the_command_says_what_to_ask_about_the_loop() -> None:
     assert_depth_law(again(4), layers=(1, 2), visits=4, scheme="pre-ln")
     page = str(audit(rounds, (2, 4), visits=(2, 4), scheme="pre-ln", seeds=2))

@@ -134,6 +134,7 @@ def test_what_is_asked_anew_is_judged(more: list[str]) -> None:
     assert "Kept" not in told("explain", "LI-05", *more)
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("at_hand")
 def test_a_claim_that_is_not_kept_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """So is every claim where the file is unreadable; a verdict that is kept as unexpected is exit 1."""

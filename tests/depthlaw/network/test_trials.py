@@ -211,6 +211,7 @@ def test_a_run_is_the_same_each_time_and_goes_on_from_its_checkpoint(trial: Tria
     assert not checkpoint.exists()
 
 
+@pytest.mark.wide
 def test_runs_that_differ_in_numbers_alone_are_of_one_kind(trial: Trial) -> None:
     """And they are trained together as each is alone; as many at once as fit into a worker's memory."""
     others = [replace(trial, **one) for one in ({"seed": 1}, {"scheme": "post-ln"}, {"learning_rate": 2e-3})]

@@ -250,6 +250,7 @@ def test_a_compiled_model_is_watched_as_it_is_written(backend):
     assert watch.last.method == FORWARD
 
 
+@pytest.mark.wide
 def test_frozen_and_added_parameters_end_in_the_same_bits():
     """The frozen have no role in a step, and what is added while it goes on has one."""
     ends = []
@@ -418,6 +419,7 @@ def test_what_a_run_went_back_behind_is_no_part_of_it(tmp_path):
         assert [one.tokens for one in looks] == [32 * (step + 1) for step in places]
 
 
+@pytest.mark.wide
 def test_a_run_that_begins_anew_at_another_rate_is_what_its_file_says(tmp_path):
     path = tmp_path / "run.jsonl"
     for rate, start, num_steps in ((1e-3, 0, 3), (2e-3, 2, 2), (4e-3, 0, 0)):
