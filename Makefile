@@ -41,7 +41,7 @@ pytest: testing
 	@echo "depthlaw: pytest $(PYTEST_OPTIONS) -m '$(FAST)'"
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "$(FAST)"
 
-test-wide: testing ## the tests of whole documents, pages, browsers and clusters: about as long as `make test`
+test-wide: testing ## further cases of the tests, and whole documents, pages, browsers and clusters: longer than `make test`
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "wide and not slow and not gpu"
 
 test-long: testing ## the slow tests alone, an hour or so

@@ -18,7 +18,6 @@ def found() -> list[Line]:
     return lines()
 
 
-@pytest.mark.wide
 def test_the_page_is_in_step(found: list[Line]) -> None:
     assert PAGE.read_text(encoding="utf-8") == page(found)
 

@@ -7,8 +7,9 @@ import pytest
 from tests.peers.types import JUDGED, main, outcome, pinned, table
 
 SAMPLE = ("gpt2", "bert", "mixtral", "clip")
+"""A type of each kind: beside its recipe, read, with experts, and without a width."""
 MORE = ("switch_transformers", "wav2vec2-conformer")
-"""A type of each kind: beside its recipe, read, with experts, without a width; refused, and of four sums a layer."""
+"""Refused, and of four sums a layer."""
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.wide) for name in MORE)])

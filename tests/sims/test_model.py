@@ -25,7 +25,6 @@ from depthlaw.sims.model import (
     gradients,
 )
 from tests.memory import Peak
-from tests.often import often
 
 D, HEADS, RATIO, EPS = 24, 3, 2, 1e-5
 KINDS = ("layernorm", "rmsnorm")
@@ -285,7 +284,7 @@ def given(model: Transformer) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs(2, 5, D), inputs(2, 4, D, seed=1)
 
 
-@pytest.mark.parametrize("case", often(CASES, 3, wide=1))
+@pytest.mark.parametrize("case", CASES)
 def test_every_case_is_its_second_writing(case: str) -> None:
     model = perturbed(Transformer(config(**{**BOTH, **CASES[case]}), 8))
     model.tagged()

@@ -331,7 +331,6 @@ def test_no_run_begins_after_the_deadline_and_those_that_have_begun_end(tmp_path
     assert times_begun(tmp_path) == [1] * 20
 
 
-@pytest.mark.wide
 def test_ctrl_c_keeps_what_ended_and_drops_the_claims(tmp_path: Path) -> None:
     child = start(tmp_path, 1000)
     wait_for(lambda: len(worker_pids(tmp_path)) == 2 and any(event == "kept" for event, _ in logged(tmp_path)))

@@ -236,7 +236,6 @@ def test_homogeneous_expansions_are_the_closed_form(act: Activation) -> None:
             assert sp.expand(sum((c * s**p for c, p in expansion), sp.S.Zero) - closed) == 0
 
 
-@pytest.mark.wide
 def test_inhomogeneity() -> None:
     for act in HOMOGENEOUS:
         assert inhomogeneity(act, 3) == 0

@@ -98,7 +98,6 @@ def test_no_runs_of_a_model_with_another_law_of_depth() -> None:
     assert kind_of(few, replace(many, encoder=of_attention))["changes_with_depth"] == ["gains"]
 
 
-@pytest.mark.wide
 def test_the_embedding_is_spoken_of_before_the_last_remark() -> None:
     asked = advise(recipe="llama-3", optimizer="adamw", from_layers=2, layers=8, width=64, num_tokens=2)
     *_, before, last = asked.remarks

@@ -255,7 +255,6 @@ def test_apply_does_what_the_code_does(optimizer: str) -> None:
                 assert numbers[0] == theirs[key][0] and numbers[1:] == pytest.approx(theirs[key][1:], rel=1e-2)
 
 
-@pytest.mark.wide
 def test_a_parameter_that_was_not_read_is_refused() -> None:
     advice = asked("pre", "adamw")
     model = made("pre", MANY, 0)
@@ -283,15 +282,15 @@ class DDP(nn.Module):
 
 
 WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
+    "_orig_mod.module.model.": lambda model: torch.compile(DDP(Headed(model)), backend="eager"),
     "module.": DDP,
     "_orig_mod.": partial(torch.compile, backend="eager"),
-    "_orig_mod.module.model.": lambda model: torch.compile(DDP(Headed(model)), backend="eager"),
     "model.": Headed,
 }
 
 
 @pytest.mark.parametrize("start", often(WRAPPED, 4, wide=1))
-@pytest.mark.parametrize(("name", "remedy"), often([("pre", "depth-mup"), ("post", "su-adam")], 2, wide=1))
+@pytest.mark.parametrize(("name", "remedy"), often([("post", "su-adam"), ("pre", "depth-mup")], 2, wide=1))
 def test_a_model_may_be_wrapped(start: str, name: str, remedy: str) -> None:
     """Its names begin with a word or several more. A head is told by name, and stands in a group once that is said;
     su-adam scales a part of a fused matrix."""
@@ -400,7 +399,6 @@ def test_faults_and_what_is_not_read_are_said() -> None:
     assert "the audit finds" in " ".join(str(advice).split())
 
 
-@pytest.mark.wide
 def test_the_router_of_a_mixture_of_experts_is_named_and_keeps_its_rate() -> None:
     (advice,) = of_model(hugging_face("mixtral", 64)[0], 1, [2], "adamw")
     (warning,) = (one for one in advice.warnings if "mixture of experts" in one)

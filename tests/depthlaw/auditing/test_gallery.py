@@ -26,6 +26,8 @@ OFTEN |= {"beta-2n-for-8n", "zero-in-zero-out", "layers-in-turn", "first-layer-p
 OFTEN |= {"one-live-cross-attention", "shared-expert-without-the-rule"}
 """In the fast or the wide lane: the first of each kind, every twelfth, and those that alone see a planted fault of
 ``tests/faults/audit.toml``."""
+ALONE = ("kernel-not-divided",)
+"""Those that alone see a fault of ``tests/faults/audit.toml`` in the default lane."""
 SILENT = ("vit", "functions behind a normed embedding")
 """The same of right models."""
 
@@ -33,7 +35,8 @@ SILENT = ("vit", "functions behind a normed embedding")
 @pytest.mark.parametrize(
     "planted",
     [
-        *often((of for of in PLANTED if of.name in OFTEN), 5, wide=1),
+        *(of for of in PLANTED if of.name in ALONE),
+        *often((of for of in PLANTED if of.name in OFTEN - {*ALONE}), 5, wide=1),
         *(pytest.param(of, marks=pytest.mark.slow) for of in PLANTED if of.name not in OFTEN),
     ],
     ids=lambda planted: planted.name,

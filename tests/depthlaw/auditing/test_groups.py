@@ -188,7 +188,7 @@ def of_wrong(name: str) -> Audit:
     return of(scheme, make)
 
 
-@pytest.mark.parametrize("name", often(WRONG, 2, wide=1))
+@pytest.mark.parametrize("name", WRONG)
 def test_wrong_groups_are_found_and_named(name: str) -> None:
     assert {fault.kind: [*fault.roles] for fault in of_wrong(name).faults} == WRONG[name][-1]
 

@@ -105,7 +105,6 @@ def test_what_the_builder_counts_is_told(build: Build, layers: tuple[int, ...], 
     assert [fault.kind for fault in answer.faults] == ["depth-ignored"] * ("neither" in told)
 
 
-@pytest.mark.wide
 def test_beyond_what_was_built_there_is_the_loop_that_the_builder_would_give() -> None:
     for build, layers, visits, number, size in (
         (again(4), (1, 2), 4, 6, (12, 4)),

@@ -22,8 +22,8 @@ KEPT = "--sublayers 4 --no-keep"
 ADVISE = "advise --scheme gpt2 --optimizer adamw --from-layers 2 --width 64"
 NOBODY = "tcp://127.0.0.1:1"
 NO_FOLDER = "there is no folder a/b (to make it: mkdir -p a/b)"
-PLANNED = ("experiment thousand-layers --scale large", "experiment thousand-layers --workers")
-"""Of which the runs are planned before the line is refused, which takes a second."""
+PLANNED = "experiment thousand-layers --workers"
+"""Of which the runs are planned before the line is refused, which takes a second; as of one that stays."""
 REFUSED = {
     "nonesuch": "No such command 'nonesuch'",
     # names

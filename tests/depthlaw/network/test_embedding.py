@@ -59,7 +59,6 @@ def test_nothing_is_said_where_the_embedding_changes_nothing() -> None:
     assert flat is not None and not flat.matters and flat.text == ""
 
 
-@pytest.mark.wide
 @pytest.mark.usefixtures("quickly")
 def test_predict_rule_and_advise_say_it_unasked() -> None:
     asked = options(scheme="completep", optimizer="adamw", layers="1,4", tokens=4)

@@ -195,7 +195,7 @@ def cases(scale: Scale) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "scale"),
-    often((pytest.param(name, SMALL, id=f"{name}-small") for name in cases(SMALL)), 4, wide=1)
+    often((pytest.param(name, SMALL, id=f"{name}-small") for name in cases(SMALL)), 2, wide=1)
     + [pytest.param(name, LARGE, id=f"{name}-large", marks=pytest.mark.slow) for name in cases(LARGE)],
 )
 def test_every_role_is_that_of_real_networks(name: str, scale: Scale) -> None:
@@ -216,7 +216,11 @@ RARE = ("branch_weight", "cross_")
 """In one case each: known no better by all."""
 
 
-@pytest.mark.parametrize("scale", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "scale",
+    [pytest.param(SMALL, marks=pytest.mark.wide), pytest.param(LARGE, marks=pytest.mark.slow)],
+    ids=["small", "large"],
+)
 def test_all_cases_together(scale: Scale) -> None:
     """The mean over the cases of measured / predicted, which is known much better: it sees a factor of two."""
     ratios: dict[tuple[str, str], list[tuple[float, float]]] = {}

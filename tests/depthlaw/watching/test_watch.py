@@ -419,7 +419,6 @@ def test_what_a_run_went_back_behind_is_no_part_of_it(tmp_path):
         assert [one.tokens for one in looks] == [32 * (step + 1) for step in places]
 
 
-@pytest.mark.wide
 def test_a_run_that_begins_anew_at_another_rate_is_what_its_file_says(tmp_path):
     path = tmp_path / "run.jsonl"
     for rate, start, num_steps in ((1e-3, 0, 3), (2e-3, 2, 2), (4e-3, 0, 0)):
