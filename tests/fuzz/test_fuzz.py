@@ -16,7 +16,6 @@ import pytest
 
 from tests.fuzz.kinds import KINDS, MEASURE, RUN, TRAIN, Kind, checkpoints, record_lines, stores
 from tests.fuzz.watch import CANARY, Input, Watch, watching
-from tests.often import often
 
 _SHOWN = 20
 
@@ -72,7 +71,15 @@ def tried(watch: Watch, kind: Kind, numbers: range) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("kind", often(KINDS, 2, wide=1), ids=lambda kind: kind.name)
+LONG = ("command lines", "stores", "checkpoints")
+"""Kinds whose inputs are many, or take a second."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.wide] * (kind.name in LONG)) for kind in KINDS],
+    ids=lambda kind: kind.name,
+)
 def test_a_few_of_each_kind(kind: Kind, tmp_path: Path) -> None:
     with watching(tmp_path) as watch:
         broken = tried(watch, kind, range(12 if kind.num > 1_200 else 4))  # some take a second each

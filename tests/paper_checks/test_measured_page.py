@@ -18,10 +18,12 @@ def found() -> list[Line]:
     return lines()
 
 
+@pytest.mark.wide
 def test_the_page_is_in_step(found: list[Line]) -> None:
     assert PAGE.read_text(encoding="utf-8") == page(found)
 
 
+@pytest.mark.wide
 def test_ratios_are_of_the_record(found: list[Line]) -> None:
     """By hand, for one."""
     network = Network(scheme=scheme("su-adam"), num_sublayers=16, d_model=512)

@@ -42,6 +42,7 @@ def test_no_network_stands_twice_and_each_can_be_built(name: str) -> None:
             assert network.d_model == HEAD_SIZE * network.num_heads
 
 
+@pytest.mark.wide
 def test_the_gpu_s_networks_fit_into_it() -> None:
     largest = max(SWEEPS["gpu"].networks, key=bytes_of)
     assert bytes_of(largest) < GPU_BYTES < bytes_of(replace(largest, num_sublayers=2 * largest.num_sublayers))

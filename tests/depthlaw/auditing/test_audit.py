@@ -1181,6 +1181,7 @@ def _laws() -> dict[str, Claimed]:
     return {f"{name} {is_recipe}": Claimed.named(name, "adamw", is_recipe=is_recipe) for name, is_recipe in named}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("twin", often(["gpt2", "deepnorm, two sides"], 2))
 def test_a_law_in_a_fix_is_that_of_the_claim(twin: str) -> None:
     """Run as it is printed, for each layer; only what has no formula in the layer has none."""
@@ -1616,7 +1617,7 @@ def test_a_layer_unlike_all_its_siblings_is_a_fault_by_itself(
     assert fault.kind == kind and fault.what.endswith(says)
 
 
-@pytest.mark.parametrize("claim", [{}, {"recipe": "gpt2"}])
+@pytest.mark.parametrize("claim", often([{}, {"recipe": "gpt2"}], 2, wide=1))
 def test_a_layer_unlike_its_siblings_bends_no_law_and_is_mended_at_each_depth(claim: dict[str, Any]) -> None:
     """Of four layers, too, where a deeper model shows that the odd one follows no rule."""
     law = only(_std(lambda at: 10.0 if at.layer == at.num_layers // 2 + 1 else 1.0), "fc1", otherwise=gpt_2)

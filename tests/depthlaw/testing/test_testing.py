@@ -98,7 +98,7 @@ def test_another_draw_is_no_change_and_another_scale_is(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("table", ["uneven", "heavy"])
+@pytest.mark.parametrize("table", ["uneven", pytest.param("heavy", marks=pytest.mark.wide)])
 def test_another_draw_of_uneven_entries_is_no_change(table: str, tmp_path: Path) -> None:
     """Few large entries beside many small ones, and entries with heavy tails: their sizes scatter by more than those of
     normal entries."""
