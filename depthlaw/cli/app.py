@@ -9,7 +9,6 @@ from __future__ import annotations
 from depthlaw.system import stopping  # first: from here on Ctrl-C leaves no traceback
 
 # isort: split
-import gc
 import os
 import re
 import sys
@@ -40,7 +39,7 @@ from depthlaw.cli import (
 from depthlaw.cli.shared.options import BadInputError, unfolded
 from depthlaw.cli.shared.output import printed, say
 from depthlaw.system.kept import clear, folder, keeping
-from depthlaw.system.processes import is_under_torchrun
+from depthlaw.system.processes import collect_rarely, is_under_torchrun
 
 # typer vendors click in newer versions and depends on it in older ones; its own exceptions tell which.
 ClickError = next(
@@ -210,9 +209,8 @@ def main() -> None:
     if sys.stdout is None:
         sys.exit(_refuse("standard output is closed; there is nowhere to write the answer"))
     stopping.begin()
-    # Derivations make many objects, hardly any of them garbage in circles, and come back to what they worked out.
-    gc.set_threshold(100_000, 20, 100)
-    os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
+    collect_rarely()
+    os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")  # derivations come back to what they worked out
     try:
         code = _answer(arguments)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -15,6 +16,11 @@ from depthlaw.system.stopping import shielded
 def is_under_torchrun() -> bool:
     """Whether torchrun started this process, beside others that do the same."""
     return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def collect_rarely() -> None:
+    """Look for garbage rarely in this process: derivations make many objects, hardly any of them garbage in circles."""
+    gc.set_threshold(100_000, 20, 100)
 
 
 class Workers(Executor):

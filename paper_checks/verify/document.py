@@ -5,7 +5,6 @@ The document says nothing of time or machine, so two runs of one checkout write 
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from depthlaw.paper_checks.routes.tables.derived import TABLES, side_by_side
 from depthlaw.paper_checks.verify import tables_file
 from depthlaw.paper_checks.verify.concord import agreements
 from depthlaw.system.files import document
-from depthlaw.system.processes import Workers
+from depthlaw.system.processes import Workers, collect_rarely
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much is done, of how much."""
@@ -209,7 +208,7 @@ def check_all(
 
 
 def _check_several(ids: Sequence[str], with_mutants: bool, quick: bool) -> list[Entry]:
-    gc.set_threshold(100_000, 20, 100)  # as the command line has it
+    collect_rarely()
     return [check_claim(id_, with_mutants, quick) for id_ in ids]
 
 

@@ -10,11 +10,14 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from depthlaw.system.files import write_atomically
 from depthlaw.system.places import RESULTS, ROOT
+from depthlaw.system.processes import collect_rarely
 
 FILE = RESULTS / "tables.json"
 Tables = list[dict[str, Any]]
@@ -76,15 +79,24 @@ def derive(progress: Callable[[int, int], None] | None = None) -> Tables:
     from depthlaw.theory import tables
 
     settings = tables.cross_settings()
-    blocks = []
-    with Workers(os.cpu_count() or 1) as workers:
-        pending = [workers.submit(tables.cross_block, *setting) for setting in settings]
+    several = [list(group) for _, group in groupby(settings, key=itemgetter(0))]
+    blocks: list[list[dict[str, Any]]] = []
+    with Workers(os.cpu_count() or 1, preload=(tables.__name__,)) as workers:
+        pending = [workers.submit(_blocks, of_scheme) for of_scheme in several]
         small = [make() for make in tables.SMALL_TABLES.values()]
-        for done, future in enumerate(pending, start=1):
-            blocks.append([dict(row) for row in future.result()])
+        for future in pending:
+            blocks += future.result()
             if progress is not None:
-                progress(done, len(settings))
+                progress(len(blocks), len(settings))
     return [plain(table) for table in (*small, tables.cross(blocks))]
+
+
+def _blocks(settings: Sequence[tuple[str, str, str]]) -> list[list[dict[str, Any]]]:
+    """Blocks of one scheme, in one process: most of its orders are the same with either kind of norm."""
+    from depthlaw.theory import tables
+
+    collect_rarely()
+    return [[dict(row) for row in tables.cross_block(*setting)] for setting in settings]
 
 
 def plain(table: Any) -> dict[str, Any]:
