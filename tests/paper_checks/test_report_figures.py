@@ -32,7 +32,7 @@ from tests.paper_checks.report_pages import ORDERED
 
 UPDATE = "update"
 KEPT = ("S1-03", "S1-41", "S2-12")
-"""Claims of orders that the default lane tries: of each optimizer one."""
+"""Claims of orders that the default lane tries; S1-41 has every optimizer."""
 VARIABLES = {"--ink", "--muted", "--line", "--paper", "--panel", "--accent", *(f"--c{i}" for i in range(1, 9))}
 MOST = 40_000
 
